@@ -1,0 +1,337 @@
+"""What crosses process and file borders. Standard library only, so the probe may import it.
+
+Three groups of frozen values:
+
+* ``RankJob`` goes from the launcher into every rank (pickled).
+* ``LaunchRecord`` comes back from rank 0 of a launch (``record.npz``).
+* ``SweepResult`` is ``sweep.json``, the document that ``sweep --json`` and ``show --json`` print.
+
+Units are SI and stand in the names. ``SCHEMA`` counts versions of ``SweepResult``: fields may be
+added, never renamed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+SCHEMA = 1
+RECORD_FORMAT = 1
+
+Rung = Literal["train", "cached", "unsynced", "solo"]
+RUNGS: tuple[Rung, ...] = ("train", "cached", "unsynced", "solo")
+
+# Columns of the step table that a launch record carries, one row per (rank, step), float64 each.
+# rung is an index into RUNGS; block counts from 0 over the launch, -1 = before the first block;
+# measured is 1 for steps of a block's measured part, 0 for warmup, drained or parked steps;
+# turn is the rank whose solo turn it was, -1 elsewhere; other_s is validation, saving and the like
+# inside the step's wall time (not in step_s).
+STEP_COLUMNS = (
+    "rank", "step", "block", "cycle", "rung", "turn", "measured",
+    "start_s", "step_s", "data_wait_s", "other_s", "samples",
+)  # fmt: skip
+
+# Columns of the heartbeat table shared by the ranks of one node and their launcher (float64,
+# one row per local rank): see sfbench.probe.heartbeat.
+HEARTBEAT_COLUMNS = ("phase", "steps", "samples_per_s", "half_width", "measured_s", "budget_s")
+PHASES = ("starting", "script", "discovery", "warmup", "measuring", "done", "script-ended")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeOptions:
+    """How the probe measures inside a rank."""
+
+    rungs: tuple[Rung, ...] = ("train",)
+    """Rungs to run; ``train`` is always among them."""
+    warmup_steps: int | None = None
+    """Steps left out as warmup; None = found by MSER-5."""
+    seconds: float = 10.0
+    """Measuring budget of this launch, warmup not counted."""
+    precision: float = 0.01
+    """Stop early at this relative half-width of the 95 % interval of samples_per_s."""
+    block_s: float = 0.5
+    """Length aimed at for one block."""
+    global_batch: int | None = None
+    """Strong scaling: samples per loader batch over all ranks; None = leave the script's batch."""
+    allow_saves: bool = False
+    """Let the script's torch.save write."""
+    seed: int = 0
+    """Seeds the order of rungs; the same on all ranks."""
+    checks: bool = False
+    """Watch for the correctness faults of ``sfbench.diagnose.checks``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankJob:
+    """One launch as each rank sees it. RANK, WORLD_SIZE and so on come in the environment."""
+
+    script: str
+    """Absolute path of the training script."""
+    args: tuple[str, ...] = ()
+    launch_dir: str
+    """Private folder of this launch on this node: heartbeat, failures, record."""
+    threads: int = 1
+    """Intra-op threads per device, the same over the whole sweep."""
+    cores: tuple[tuple[int, ...], ...] | None = None
+    """Cores of each local rank where pinned, else None."""
+    device_type: Literal["cpu", "cuda"] = "cpu"
+    probe: ProbeOptions = field(default_factory=ProbeOptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFailure:
+    """Written by a rank that could not go on (``failure-<rank>.json`` in the launch folder)."""
+
+    rank: int
+    kind: str
+    """exception | exit | no-process-group | not-wrapped | no-steps | too-few-steps |
+    own-launcher | global-batch | ranks-disagree | no-samples"""
+    message: str
+    """One or two sentences: what was seen and what to do; for an exception its last line."""
+    script_fault: bool
+    """True: the script itself failed (exit 5). False: it ran but cannot be measured (exit 4)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankInfo:
+    """Who a rank was."""
+
+    rank: int
+    local_rank: int
+    host: str
+    device: str
+    pid: int
+    threads: int
+    cores: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopInfo:
+    """What the probe understood of the training loop, from rank 0."""
+
+    samples_from: str
+    """indices | batch | model-input | batches()"""
+    fetches_per_step: float
+    batch_per_fetch: float
+    loader_workers: int | None
+    """None: no DataLoader."""
+    prefetch_factor: int | None
+    persistent_workers: bool | None
+    pin_memory: bool | None
+    optimizer: str
+    backend: str | None
+    """torch.distributed backend of the script's group; None = no group (one device only)."""
+    wrapper: str
+    """ddp | fsdp | own-collectives | none"""
+    parameters: int
+    gradient_bytes: int
+    bucket_bytes: tuple[int, ...] = ()
+    find_unused_parameters: bool | None = None
+    static_graph: bool | None = None
+    dtype: str = "float32"
+    emulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveInfo:
+    """A torch.save of the script, held back or let through."""
+
+    rank: int
+    path: str
+    keys: tuple[str, ...]
+    """First state-dict keys seen, nested ones dotted."""
+    written: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """One correctness check."""
+
+    id: str
+    status: Literal["pass", "fail", "warn", "not-applicable"]
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRecord:
+    """What one launch measured, without its step table (that travels beside it as an array)."""
+
+    format: int = RECORD_FORMAT
+    world_size: int
+    warmup_steps: int
+    """Steps before the first block, discovery included."""
+    ended_early: bool
+    """The script ended by itself before the budget was used."""
+    stop_reason: str
+    """precision | seconds | script-ended"""
+    ranks: tuple[RankInfo, ...]
+    loop: LoopInfo
+    unavailable: dict[str, str]
+    """Rung -> why it could not run."""
+    saves: tuple[SaveInfo, ...] = ()
+    notes: tuple[str, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    setup_s: float = 0.0
+    """From rank start to the first step's end: imports, model, data, first batch."""
+    warmup_s: float = 0.0
+    measured_s: float = 0.0
+    """Wall time after warmup: what the budget counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """An estimate with its 95 % interval. low and high are None where one sample gives none."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A time share, a ratio of the step. value is None with a reason where it was not measured."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeShare:
+    """Parts of the step time; they sum to 1 where all were measured."""
+
+    compute: Share
+    host: Share
+    straggler: Share
+    jitter: Share
+    communication: Share
+    data: Share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankResult:
+    """One rank at one point."""
+
+    rank: int
+    local_rank: int
+    host: str
+    device: str
+    samples_per_s: float | None
+    solo_step_s: float | None
+    data_wait_s: float | None
+    """Mean time per step that the script waited for the loader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepQuantiles:
+    """Distribution of step_s over the measured train steps of all ranks, for the report."""
+
+    q: tuple[float, ...]
+    """Probabilities, ascending from 0 to 1."""
+    step_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSummary:
+    """One launch of a point: what the intervals are made of."""
+
+    launch: int
+    round: int
+    status: Literal["ok", "failed", "timeout"]
+    samples_per_s: float | None
+    steps: int
+    start_s: float
+    """Seconds since the sweep began."""
+    wall_s: float
+    setup_s: float
+    warmup_s: float
+    measured_s: float
+    blocks: tuple[float, ...] = ()
+    """samples_per_s of each measured train block, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One device count."""
+
+    devices: int
+    status: Literal["ok", "failed", "timeout"]
+    error: str | None = None
+    oversubscribed: bool = False
+    best_possible_efficiency: float | None = None
+    """Where devices share cores: the most that any job could reach here, as a ratio."""
+    samples_per_s: Interval | None = None
+    ideal_samples_per_s: float | None = None
+    efficiency: Interval | None = None
+    """None where there is no ok point at 1 device to compare with (see warnings)."""
+    efficiency_drift_corrected: Interval | None = None
+    """Through the solo rung of each launch."""
+    step_s: Interval | None = None
+    steps_measured: int = 0
+    warmup_steps: int = 0
+    batch_per_device: float | None = None
+    """Samples per step and device (accumulated micro-batches together)."""
+    global_batch: float | None = None
+    time_share: TimeShare | None = None
+    ranks: tuple[RankResult, ...] = ()
+    step_quantiles: StepQuantiles | None = None
+    launches: tuple[LaunchSummary, ...] = ()
+    loop: LoopInfo | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """A named cause of lost points."""
+
+    id: str
+    devices: int
+    severity: Literal["bottleneck", "contributor", "info"]
+    rank: int | None
+    regain: Interval
+    evidence: dict[str, float | int | str | bool | None]
+    advice: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The machine and software, and how to repeat the run."""
+
+    command: str
+    started_at: str
+    """ISO 8601, UTC."""
+    sfbench: str
+    python: str
+    torch: str
+    platform: str
+    host: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    gpus: tuple[str, ...]
+    threads_per_device: int
+    pinned: bool
+    backend: str | None
+    git_commit: str | None
+    script_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    """``sweep.json``: complete for show, report and gate."""
+
+    schema: int = SCHEMA
+    name: str
+    target: str
+    script_args: tuple[str, ...] = ()
+    device_type: Literal["cpu", "cuda"]
+    emulated: bool
+    scaling: Literal["weak", "strong"]
+    interrupted: bool = False
+    points: tuple[Point, ...]
+    diagnoses: tuple[Diagnosis, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    warnings: tuple[str, ...] = ()
+    environment: Environment
+    duration_s: float = 0.0
