@@ -1,0 +1,57 @@
+# Everything here works on a machine with only Python (3.10 or newer) and make:
+# the first target that needs it makes the virtual environment.
+#   make sweep PYTHON=python3.12     with another Python
+#   make test VENV=/path/to/venv     in another environment
+
+PYTHON ?= python3
+VENV ?= .venv
+NAME ?= reference
+ARGS ?=
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.sfbench-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv check test bench accuracy sweep clean
+
+help:  ## Say what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+venv: $(STAMP)  ## Make the virtual environment and install sfbench with its tools
+
+check: $(STAMP)  ## Format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: $(STAMP)  ## All tests but the slow ones, in less than 10 minutes on 2 cores
+	$(BIN)/pytest -m "not slow" $(ARGS)
+
+bench: $(STAMP)  ## Benchmarks of the tool itself
+	$(BIN)/pytest tests/benchmarks --benchmark-only $(ARGS)
+
+accuracy: $(STAMP)  ## Injected faults, many times each: the slow tests
+	$(BIN)/pytest -m slow $(ARGS)
+
+sweep: $(STAMP)  ## Measure the reference workload at 1, 2, 4 and 8 devices
+	$(BIN)/sfbench sweep vision --name $(NAME) --report reports/$(NAME).html $(ARGS)
+	@echo "Report: $(CURDIR)/reports/$(NAME).html" >&2
+
+clean:  ## Remove the virtual environment and what tools left behind
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	find sfbench workloads tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Installs again only where the requirements changed. The constraints keep pip from exchanging a
+# torch build that is there already.
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "make: no $(PYTHON) here; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "make: sfbench needs Python 3.10 or newer, $(PYTHON) is $$($(PYTHON) -V 2>&1);" \
+	    "name another: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "make: $(PYTHON) cannot make virtual environments;" \
+	    "on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev]' --constraint constraints.txt
+	@touch $@
