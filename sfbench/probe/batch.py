@@ -1,0 +1,59 @@
+"""Looks into a batch of any shape: tensors, dicts, tuples, objects."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+_DEPTH = 4
+
+
+def tensors(batch: Any, depth: int = _DEPTH) -> Iterator[torch.Tensor]:
+    """All tensors of a batch, in order, down to a few levels of nesting."""
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif isinstance(batch, np.ndarray):
+        if batch.dtype != object:
+            yield torch.from_numpy(batch)
+    elif depth > 0:
+        for part in _parts(batch):
+            yield from tensors(part, depth - 1)
+
+
+def _parts(batch: Any) -> Sequence[Any]:
+    if isinstance(batch, Mapping):
+        return list(batch.values())
+    if isinstance(batch, list | tuple):
+        return batch
+    if isinstance(batch, str | bytes | int | float) or batch is None:
+        return ()
+    if dataclasses.is_dataclass(batch):
+        return [getattr(batch, f.name) for f in dataclasses.fields(batch)]
+    return list(vars(batch).values()) if hasattr(batch, "__dict__") else ()
+
+
+def samples_in(batch: Any) -> int:
+    """Leading dimension of the first tensor that has one; 0 where there is none."""
+    for tensor in tensors(batch):
+        if tensor.dim() > 0:
+            return int(tensor.shape[0])
+    return 0
+
+
+def nbytes(batch: Any) -> int:
+    """Bytes of all tensors of a batch."""
+    return sum(t.numel() * t.element_size() for t in tensors(batch))
+
+
+def fingerprint(batch: Any) -> float:
+    """A number that two batches share only if their contents do: a weighted sum over elements."""
+    total = 0.0
+    for tensor in tensors(batch):
+        flat = tensor.detach().reshape(-1)[:4096].to("cpu", torch.float64)
+        weights = torch.arange(1, flat.numel() + 1, dtype=torch.float64)
+        total += float((flat * weights.sqrt()).sum())
+    return total

@@ -1,0 +1,88 @@
+"""The probe's own gloo group: how ranks agree at block borders.
+
+It stands beside the script's process groups, on the launcher's store, so it works whatever backend
+the script chose, and also where it started none. Waiting in it blocks; it does not spin.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+# Ranks wait here for as long as another one validates or runs its solo turn; the launcher is the
+# one that decides when no progress means a hang.
+_TIMEOUT = timedelta(hours=24)
+
+
+class Control:
+    """A group of all ranks of a launch; with one rank nothing is sent."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self._group: Any = None
+
+    def broadcast(self, values: Sequence[int], source: int = 0) -> list[int]:
+        """The values that ``source`` gave; the others give as many of any kind."""
+        if self.world_size == 1:
+            return list(values)
+        tensor = torch.tensor(list(values), dtype=torch.int64)
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = source, 0
+        self._connected().broadcast([tensor], options).wait()
+        return [int(v) for v in tensor.tolist()]
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """What every rank gave, by rank."""
+        if self.world_size == 1:
+            return [value]
+        sent, sizes = self._packed(value)
+        received = [torch.empty_like(sent) for _ in range(self.world_size)]
+        self._connected().allgather([received], [sent]).wait()
+        return [_unpack(t, n) for t, n in zip(received, sizes, strict=True)]
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """What every rank gave, by rank, on rank 0; None on the others."""
+        if self.world_size == 1:
+            return [value]
+        sent, sizes = self._packed(value)
+        options = dist.GatherOptions()
+        options.rootRank = 0
+        received = [torch.empty_like(sent) for _ in range(self.world_size)]
+        outputs = [received] if self.rank == 0 else []
+        self._connected().gather(outputs, [sent], options).wait()
+        if self.rank != 0:
+            return None
+        return [_unpack(t, n) for t, n in zip(received, sizes, strict=True)]
+
+    def _packed(self, value: Any) -> tuple[torch.Tensor, list[int]]:
+        """The value as bytes, padded to the longest of all ranks, and every rank's length."""
+        data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+        mine = torch.tensor([data.numel()], dtype=torch.int64)
+        sizes = [torch.empty_like(mine) for _ in range(self.world_size)]
+        self._connected().allgather([sizes], [mine]).wait()
+        lengths = [int(s.item()) for s in sizes]
+        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded[: data.numel()] = data
+        return padded, lengths
+
+    def _connected(self) -> Any:
+        if self._group is None:
+            host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            store = TCPStore(host, port, is_master=False, timeout=timedelta(minutes=5))
+            run = os.environ.get("TORCHELASTIC_RUN_ID", "run")
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            prefixed = PrefixStore(f"sfbench/{run}/{attempt}", store)
+            self._group = dist.ProcessGroupGloo(prefixed, self.rank, self.world_size, _TIMEOUT)
+        return self._group
+
+
+def _unpack(data: torch.Tensor, length: int) -> Any:
+    return pickle.loads(data[:length].numpy().tobytes())

@@ -1,0 +1,52 @@
+"""What the hooks tell: fetches, iterator starts, forwards, updates, saves. Pure values.
+
+Times are ``time.perf_counter()`` seconds. A key names the thing an event is about; see the module
+that makes it for what counts as the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+
+class Fetch(NamedTuple):
+    """A batch was handed out by a loader, or (samples == 0, started) its iterator was made."""
+
+    key: Hashable
+    began: float
+    ended: float
+    samples: int
+    main: bool
+    """By the thread that trains; elsewhere nobody waited for it."""
+    grad: bool
+    """Gradients were enabled: false inside most validation loops."""
+    started: bool = False
+
+
+class Forward(NamedTuple):
+    """A wrapped model was called."""
+
+    key: Hashable
+    began: float
+    samples: int
+    grad: bool
+
+
+class Update(NamedTuple):
+    """An optimizer, or a scaler on its behalf, has finished a step."""
+
+    key: Hashable
+    ended: float
+    mark: Any
+    """Mark of the session's clock, made right after the update."""
+
+
+class Aside(NamedTuple):
+    """Something that is not training took the time from began to ended: a save."""
+
+    began: float
+    ended: float
+
+
+Event = Fetch | Forward | Update | Aside

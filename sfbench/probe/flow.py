@@ -1,0 +1,169 @@
+"""Turns events into steps: first it listens, then it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sfbench.probe.discovery import Loop, enough, find_loop
+from sfbench.probe.events import Aside, Event, Fetch, Forward, Update
+
+
+class StepEnd(NamedTuple):
+    """What happened in one step."""
+
+    mark: Any
+    data_wait_s: float
+    other_s: float
+    samples: int
+    fetches: int
+
+
+@dataclass(slots=True)
+class _Sums:
+    wait_s: float = 0.0
+    other_s: float = 0.0
+    samples: int = 0
+    fetches: int = 0
+
+
+class Flow:
+    """Feeds on events in the order they happen and calls back at the end of each step.
+
+    While the loop is unknown events are kept; ``on_known`` is called once with the loop, and the
+    steps kept until then are told right after it.
+    """
+
+    def __init__(
+        self, on_known: Callable[[Loop], None], on_step: Callable[[StepEnd], None]
+    ) -> None:
+        self.loop: Loop | None = None
+        self.optimizers = 0
+        """How many optimizers the script has made so far."""
+        self.kept: list[Event] = []
+        self.live = False
+        """Whether the step told last has ended just now."""
+        self._on_known = on_known
+        self._on_step = on_step
+        self._sums = _Sums()
+        self._updates = 0
+        self._since_update = False
+        self._other_began: float | None = None
+        self._foreign: tuple[Hashable, _Sums] | None = None
+        self._training: set[Hashable] = set()
+        self._counting: set[Hashable] = set()
+
+    def feed(self, event: Event) -> None:
+        """Take the next event."""
+        if self.loop is not None:
+            self._count(event, self.loop)
+            return
+        self.kept.append(event)
+        if isinstance(event, Update) and enough(self.kept, self.optimizers):
+            self._decide()
+
+    def trains(self, key: Hashable) -> bool:
+        """Whether a loader is (so far as is known) a training loader."""
+        return self.loop is None or key in self._training
+
+    @property
+    def training(self) -> frozenset[Hashable]:
+        """Keys of the training loaders known so far."""
+        return frozenset(self._training)
+
+    def _decide(self) -> None:
+        loop = find_loop(self.kept)
+        self._training = set(loop.loaders)
+        self._counting = {loop.primary}
+        self._on_known(loop)
+        events, self.kept = self.kept, []
+        self.loop = loop
+        for event in events[:-1]:
+            self._count(event, loop)
+        # From here on steps end now; those before are told in arrears.
+        self.live = True
+        self._count(events[-1], loop)
+
+    def _count(self, event: Event, loop: Loop) -> None:
+        if isinstance(event, Fetch):
+            self._fetch(event)
+        elif isinstance(event, Forward):
+            self._forward(event, loop)
+        elif isinstance(event, Update):
+            self._update(event, loop)
+        else:
+            self._aside(event)
+
+    def _fetch(self, event: Fetch) -> None:
+        if event.key not in self._training:
+            if event.main:
+                self._open_other(event.began)
+            if event.grad:
+                self._note_foreign(event)
+            return
+        self._work_begins(event.began)
+        if event.main:
+            self._sums.wait_s += event.ended - event.began
+        if not event.started and event.key in self._counting:
+            self._sums.samples += event.samples
+            self._sums.fetches += 1
+
+    def _forward(self, event: Forward, loop: Loop) -> None:
+        if not event.grad:
+            # Validation stands between an update and the next training fetch; a teacher's forward
+            # inside the step does not.
+            if self._since_update:
+                self._open_other(event.began)
+            return
+        self._work_begins(event.began)
+        if event.key == loop.model:
+            self._sums.samples += event.samples
+
+    def _update(self, event: Update, loop: Loop) -> None:
+        self._close_other(event.ended)
+        self._since_update = True
+        if event.key != loop.anchor:
+            return
+        self._updates += 1
+        if self._updates < loop.updates_per_step:
+            return
+        self._updates = 0
+        sums, self._sums = self._sums, _Sums()
+        if sums.fetches == 0 and self._foreign is not None and loop.primary is not None:
+            sums = self._adopt(*self._foreign)
+        self._foreign = None
+        self._on_step(StepEnd(event.mark, sums.wait_s, sums.other_s, sums.samples, sums.fetches))
+
+    def _note_foreign(self, event: Fetch) -> None:
+        if self._foreign is None or self._foreign[0] != event.key:
+            self._foreign = (event.key, _Sums())
+        sums = self._foreign[1]
+        sums.wait_s += (event.ended - event.began) if event.main else 0.0
+        sums.samples += event.samples
+        sums.fetches += not event.started
+
+    def _adopt(self, key: Hashable, sums: _Sums) -> _Sums:
+        """The script made its training loader anew: what looked foreign has led to an update."""
+        self._training.add(key)
+        self._counting.add(key)
+        return sums
+
+    def _aside(self, event: Aside) -> None:
+        if self._other_began is None:
+            self._sums.other_s += event.ended - event.began
+
+    def _work_begins(self, at: float) -> None:
+        self._close_other(at)
+        if self._since_update:
+            self._since_update = False
+            self._updates = 0
+
+    def _open_other(self, at: float) -> None:
+        if self._other_began is None:
+            self._other_began = at
+
+    def _close_other(self, at: float) -> None:
+        if self._other_began is not None:
+            self._sums.other_s += at - self._other_began
+            self._other_began = None

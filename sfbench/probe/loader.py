@@ -1,0 +1,212 @@
+"""Hooks on DataLoader iteration: who fetched, how long it took, how many samples came.
+
+Hooked below any subclass: the iterator's ``__next__`` and the loader's ``__iter__``. A loader that
+iterates another one in the same thread counts once, as the outer one. Two DataLoader objects over
+the same dataset with the same batch size and kind of sampler are the same loader (scripts make
+them anew each epoch).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+
+from sfbench.feeding import Batches
+from sfbench.probe.batch import samples_in
+from sfbench.probe.events import Event, Fetch
+from sfbench.probe.patches import Patches
+
+
+class Replay(Protocol):
+    """What stands in for loaders while a rung replays batches."""
+
+    def replays(self, key: Hashable) -> bool:
+        """Whether this loader's batches come from memory just now."""
+        ...
+
+    def next_batch(self, key: Hashable) -> tuple[Any, int]:
+        """The next batch from memory and its samples."""
+        ...
+
+    def keep(self, key: Hashable, batch: Any, samples: int) -> None:
+        """A batch has been fetched for real: a chance to keep a copy."""
+        ...
+
+
+class LoaderHooks:
+    """Installs itself on torch's loaders and feeds events."""
+
+    def __init__(self, feed: Callable[[Event], None], replay: Replay) -> None:
+        self._feed = feed
+        self._replay = replay
+        self._depth = threading.local()
+        self._main = threading.get_ident()
+        self._alive: dict[Hashable, Any] = {}
+        self.iterators: dict[Hashable, Any] = {}
+        """The newest real iterator of each loader."""
+        self.loaders: dict[Hashable, Any] = {}
+        self._next: Any = None
+
+    def install(self, patches: Patches) -> None:
+        """Patch DataLoader, its iterators and ``sfbench.batches``."""
+        self._next = _BaseDataLoaderIter.__next__
+        patches.wrap(_BaseDataLoaderIter, "__next__", self._around_next)
+        patches.wrap(_BaseDataLoaderIter, "_next_index", self._around_next_index)
+        patches.wrap(_BaseDataLoaderIter, "_reset", self._around_reset)
+        patches.wrap(DataLoader, "_get_iterator", self._around_get_iterator)
+        patches.wrap(DataLoader, "__iter__", self._around_iter)
+        patches.wrap(Batches, "__next__", self._around_source_next)
+
+    def drain(self, key: Hashable) -> int:
+        """Throw away what the loader has prefetched, so that its queue is as empty as in real life.
+
+        Returns the number of batches asked for (workers x prefetch_factor), 0 without workers.
+        """
+        iterator, queued = self.iterators.get(key), self.queue_length(key)
+        for _ in range(queued if iterator is not None else 0):
+            try:
+                _samples(iterator, self._next(iterator))
+            except StopIteration:
+                break
+        return queued
+
+    def queue_length(self, key: Hashable) -> int:
+        """workers x prefetch_factor of a loader."""
+        loader = self.loaders.get(key)
+        return (loader.num_workers * (loader.prefetch_factor or 0)) if loader is not None else 0
+
+    def _key(self, loader: Any) -> Hashable:
+        sampler = getattr(loader, "sampler", None) or getattr(loader, "batch_sampler", None)
+        key = (id(loader.dataset), type(sampler).__name__, loader.batch_size)
+        # The dataset must outlive its id.
+        self._alive.setdefault(key, loader.dataset)
+        self.loaders[key] = loader
+        return key
+
+    def _around_get_iterator(self, original: Any) -> Any:
+        def get_iterator(loader: Any) -> Any:
+            iterator = original(loader)
+            iterator._sfbench_key = key = self._key(loader)
+            self.iterators[key] = iterator
+            return iterator
+
+        return get_iterator
+
+    def _around_iter(self, original: Any) -> Any:
+        def iterate(loader: Any) -> Any:
+            if self._nested():
+                return original(loader)
+            key = self._key(loader)
+            if self._replay.replays(key):
+                return _Later(lambda: original(loader), self, key)
+            return self._timed(key, lambda: original(loader), started=True)
+
+        return iterate
+
+    def _around_next(self, original: Any) -> Any:
+        def next_batch(iterator: Any) -> Any:
+            if self._nested():
+                return original(iterator)
+            key = getattr(iterator, "_sfbench_key", None) or id(iterator)
+            if self._replay.replays(key):
+                return self.replayed(key)
+            return self._timed(key, lambda: original(iterator), iterator=iterator)
+
+        return next_batch
+
+    def _around_source_next(self, original: Any) -> Any:
+        def next_batch(source: Any) -> Any:
+            if self._nested():
+                return original(source)
+            key = id(source)
+            self._alive.setdefault(key, source)
+            if self._replay.replays(key):
+                return self.replayed(key)
+            return self._timed(key, lambda: original(source))
+
+        return next_batch
+
+    def _around_next_index(self, original: Any) -> Any:
+        def next_index(iterator: Any) -> Any:
+            index = original(iterator)
+            if not hasattr(iterator, "_sfbench_counts"):
+                iterator._sfbench_counts = deque()
+            listed = isinstance(index, list | tuple)
+            by_index = iterator._dataset_kind == _DatasetKind.Map and listed
+            iterator._sfbench_counts.append(len(index) if by_index else None)
+            return index
+
+        return next_index
+
+    def _around_reset(self, original: Any) -> Any:
+        def reset(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+            iterator._sfbench_counts = deque()
+            return original(iterator, *args, **kwargs)
+
+        return reset
+
+    def replayed(self, key: Hashable) -> Any:
+        """A batch from memory, told as a fetch."""
+        began = time.perf_counter()
+        batch, samples = self._replay.next_batch(key)
+        self._tell(key, began, samples)
+        return batch
+
+    def _timed(
+        self, key: Hashable, work: Callable[[], Any], *, started: bool = False, iterator: Any = None
+    ) -> Any:
+        began = time.perf_counter()
+        self._depth.value = 1
+        try:
+            value = work()
+        finally:
+            self._depth.value = 0
+        samples = 0 if started else _samples(iterator, value)
+        self._tell(key, began, samples, started=started)
+        if not started:
+            self._replay.keep(key, value, samples)
+        return value
+
+    def _tell(self, key: Hashable, began: float, samples: int, *, started: bool = False) -> None:
+        main = threading.get_ident() == self._main
+        ended = time.perf_counter()
+        self._feed(Fetch(key, began, ended, samples, main, torch.is_grad_enabled(), started))
+
+    def _nested(self) -> bool:
+        return getattr(self._depth, "value", 0) > 0
+
+
+class _Later:
+    """An iterator asked for while batches come from memory: the real one is made when needed."""
+
+    def __init__(self, make: Callable[[], Iterator[Any]], hooks: LoaderHooks, key: Hashable):
+        self._make = make
+        self._hooks = hooks
+        self._key = key
+        self._real: Iterator[Any] | None = None
+
+    def __iter__(self) -> _Later:
+        return self
+
+    def __next__(self) -> Any:
+        if self._hooks._replay.replays(self._key):
+            return self._hooks.replayed(self._key)
+        if self._real is None:
+            self._real = self._hooks._timed(self._key, self._make, started=True)
+        return next(self._real)
+
+
+def _samples(iterator: Any, batch: Any) -> int:
+    counts = getattr(iterator, "_sfbench_counts", None)
+    known = counts.popleft() if counts else None
+    if known is None:
+        return samples_in(batch)
+    iterator._sfbench_counted = True
+    return int(known)

@@ -1,0 +1,66 @@
+"""Hooks on DistributedDataParallel: forwards, and gradient sync switched off on request."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from sfbench.probe.batch import samples_in
+from sfbench.probe.events import Event, Forward
+from sfbench.probe.patches import Patches
+
+
+class ModelHooks:
+    """Feeds a Forward for each call of a DDP model."""
+
+    def __init__(self, feed: Callable[[Event], None]) -> None:
+        self._feed = feed
+        self._main = threading.get_ident()
+        self.models: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+        self.training_forwards = 0
+        self.sync_off = False
+        """While true, gradients and buffers stay on their rank."""
+        self.on_input: Callable[[Any], None] | None = None
+
+    def install(self, patches: Patches) -> None:
+        """Patch DistributedDataParallel."""
+        patches.wrap(DistributedDataParallel, "forward", self._around_forward)
+
+    def _around_forward(self, original: Any) -> Any:
+        def forward(model: Any, *inputs: Any, **kwargs: Any) -> Any:
+            self._tell(model, (inputs, kwargs))
+            if not self.sync_off:
+                return original(model, *inputs, **kwargs)
+            return _unsynced(original, model, inputs, kwargs)
+
+        # torch.compile must not look into the probe; the model inside is compiled as ever.
+        return torch.compiler.disable(forward, recursive=False)  # type: ignore[no-untyped-call]
+
+    def _tell(self, model: Any, batch: Any) -> None:
+        if threading.get_ident() != self._main:
+            return
+        self.models.add(model)
+        grad = torch.is_grad_enabled()
+        self.training_forwards += grad
+        self._feed(Forward(id(model), time.perf_counter(), samples_in(batch), grad))
+
+
+def _unsynced(original: Any, model: Any, inputs: Any, kwargs: Any) -> Any:
+    """One forward with the sync flags off; whatever the script set comes back afterwards.
+
+    The script may use no_sync() around forward and backward or set the flag itself; DDP reads it
+    only during forward, so overriding it for this long serves both (and no buffer is broadcast).
+    """
+    gradients, parameters = model.require_backward_grad_sync, model.require_forward_param_sync
+    model.require_backward_grad_sync = model.require_forward_param_sync = False
+    try:
+        return original(model, *inputs, **kwargs)
+    finally:
+        model.require_backward_grad_sync = gradients
+        model.require_forward_param_sync = parameters

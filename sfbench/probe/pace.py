@@ -1,0 +1,217 @@
+"""Decides on rank 0 what runs next: warmup, blocks on the rungs, the end.
+
+Pure: time is passed in.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from sfbench.schema import RUNGS, ProbeOptions, Rung
+from sfbench.steady import mser5
+
+WARMUP, BLOCK, DONE = range(3)
+
+MIN_WARMUP_STEPS = 10
+"""DDP rebuilds its buckets and samples its timers in the first ten synced steps."""
+STEADY_MIN_STEPS = 25
+"""MSER-5 needs five batches of five."""
+WARMUP_CAP = 0.3
+"""Part of the budget (at least WARMUP_CAP_S) after which warmup is not waited for any longer."""
+WARMUP_CAP_S = 2.0
+SKIP_TRAIN = 10
+"""Steps that pass unmeasured when the real loader takes over again (or as many as were drained)."""
+SKIP_OTHER = 1
+MIN_BLOCKS = 3
+MIN_CYCLES = 2
+CYCLES_AIMED = 6
+LOOKS = (6, 12, 24, 48, 96, 192)
+"""Blocks or cycles after which the precision is looked at: fixed beforehand, since looking after
+every block would stop too early."""
+
+# Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom.
+_T95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+class Command(NamedTuple):
+    """What all ranks do until the next border."""
+
+    kind: int
+    rung: int = 0
+    steps: int = 0
+    """Measured steps (for warmup: steps)."""
+    skip: int = 0
+    """Steps before them that pass unmeasured."""
+    turn: int = -1
+    """The rank that runs; -1 = all."""
+    cycle: int = -1
+    block: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockFacts:
+    """What rank 0 saw of the last command."""
+
+    now_s: float
+    """Any clock, the same in every call."""
+    step_s: Sequence[float]
+    samples: float
+
+
+@dataclass(slots=True)
+class Figures:
+    """For the live display."""
+
+    samples_per_s: float = math.nan
+    half_width: float = math.nan
+    measured_s: float = 0.0
+    stop_reason: str = ""
+    rates: list[float] = field(default_factory=list)
+
+
+class Pace:
+    """A schedule that unfolds as facts come in: ``send(facts)`` at each border."""
+
+    def __init__(
+        self, options: ProbeOptions, rungs: Sequence[Rung], world_size: int, queued: int
+    ) -> None:
+        self._options = options
+        self._rungs = tuple(rungs)
+        self._world_size = world_size
+        self._queued = queued
+        self._random = random.Random(options.seed)
+        self._block = -1
+        self._step_s = 0.01
+        self._began = 0.0
+        self.figures = Figures()
+        self._run = self._schedule()
+        next(self._run)
+
+    def send(self, facts: BlockFacts) -> Command:
+        """The next command, given what the last one brought (first: what discovery saw)."""
+        return self._run.send(facts)
+
+    def _schedule(self) -> Generator[Command, BlockFacts, None]:
+        facts = yield Command(WARMUP)
+        facts = yield from self._warmup(facts)
+        self._began = facts.now_s
+        if self._rungs == ("train",):
+            yield from self._train_only(facts)
+        else:
+            yield from self._ladder(facts)
+        while True:
+            yield Command(DONE)
+
+    def _warmup(self, facts: BlockFacts) -> Generator[Command, BlockFacts, BlockFacts]:
+        began, times = facts.now_s, list(facts.step_s)
+        while not self._warm(times, facts.now_s - began):
+            facts = yield Command(WARMUP, steps=self._warmup_chunk(times))
+            times.extend(facts.step_s)
+        self._step_s = float(np.median(times[-10:]))
+        return facts
+
+    def _warm(self, times: Sequence[float], elapsed_s: float) -> bool:
+        if self._options.warmup_steps is not None:
+            return len(times) >= self._options.warmup_steps
+        if len(times) < MIN_WARMUP_STEPS:
+            return False
+        if elapsed_s > max(WARMUP_CAP_S, WARMUP_CAP * self._options.seconds):
+            return True
+        return len(times) >= STEADY_MIN_STEPS and mser5(np.asarray(times)).found
+
+    def _warmup_chunk(self, times: Sequence[float]) -> int:
+        if self._options.warmup_steps is not None:
+            return self._options.warmup_steps - len(times)
+        if len(times) < MIN_WARMUP_STEPS:
+            return MIN_WARMUP_STEPS - len(times)
+        # Borders of very short steps would cost more than the steps.
+        return max(5, 5 * round(0.1 / (5 * float(np.median(times)) + 1e-6)))
+
+    def _train_only(self, facts: BlockFacts) -> Generator[Command, BlockFacts, None]:
+        block_s = min(self._options.block_s, self._options.seconds / 8)
+        steps = max(2, round(block_s / self._step_s))
+        while not self._enough(facts.now_s, len(self.figures.rates), MIN_BLOCKS):
+            facts = yield self._command("train", steps, cycle=self._block + 1)
+            self._note(facts)
+
+    def _ladder(self, facts: BlockFacts) -> Generator[Command, BlockFacts, None]:
+        previous: Rung = "train"
+        cycle, longest = 0, 0.0
+        steps = self._ladder_steps()
+        while not self._enough(facts.now_s + 0.6 * longest, cycle, MIN_CYCLES):
+            began = facts.now_s
+            for rung in self._random.sample(self._rungs, len(self._rungs)):
+                for turn in self._turns(rung):
+                    facts = yield self._ladder_command(rung, previous, steps, turn, cycle)
+                    previous = rung
+                    if rung == "train":
+                        self._note(facts)
+            longest = max(longest, facts.now_s - began)
+            cycle += 1
+
+    def _ladder_steps(self) -> int:
+        parts = len(self._rungs) + 1 + ("solo" in self._rungs) * 0.4 * (self._world_size - 1)
+        block_s = min(self._options.block_s, self._options.seconds / (CYCLES_AIMED * parts))
+        return min(64, max(4, round(block_s / self._step_s)))
+
+    def _turns(self, rung: Rung) -> list[int]:
+        if rung != "solo":
+            return [-1]
+        return self._random.sample(range(self._world_size), self._world_size)
+
+    def _ladder_command(
+        self, rung: Rung, previous: Rung, steps: int, turn: int, cycle: int
+    ) -> Command:
+        skip = SKIP_OTHER
+        if rung == "train":
+            # What train costs comes with queues as full as in real life, not as after a rest.
+            steps, skip = 2 * steps, self._skip_train(previous)
+        return self._command(rung, steps, skip=skip, turn=turn, cycle=cycle)
+
+    def _skip_train(self, previous: Rung) -> int:
+        if previous == "train" or self._queued == 0:
+            return SKIP_OTHER
+        return max(SKIP_TRAIN, self._queued)
+
+    def _command(
+        self, rung: Rung, steps: int, *, skip: int = 0, turn: int = -1, cycle: int = -1
+    ) -> Command:
+        self._block += 1
+        return Command(BLOCK, RUNGS.index(rung), steps, skip, turn, cycle, self._block)
+
+    def _note(self, facts: BlockFacts) -> None:
+        figures = self.figures
+        total = sum(facts.step_s)
+        if total > 0:
+            figures.rates.append(self._world_size * facts.samples / total)
+        figures.measured_s = facts.now_s - self._began
+        logs = np.log(np.maximum(figures.rates, 1e-12))
+        figures.samples_per_s = float(np.exp(logs.mean())) if len(logs) else math.nan
+        if len(logs) > 1:
+            figures.half_width = float(t95(len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs)))
+
+    def _enough(self, now_s: float, count: int, least: int) -> bool:
+        if count < least:
+            return False
+        if count in LOOKS and self.figures.half_width <= self._options.precision:
+            self.figures.stop_reason = "precision"
+            return True
+        if now_s - self._began >= self._options.seconds:
+            self.figures.stop_reason = "seconds"
+            return True
+        return False
+
+
+def t95(degrees: int) -> float:
+    """Two-sided 95 % quantile of Student's t; beyond 30 degrees of freedom to within 0.1 %."""
+    return _T95[degrees - 1] if degrees <= len(_T95) else 1.96 + 2.4 / degrees

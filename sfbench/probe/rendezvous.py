@@ -1,0 +1,69 @@
+"""Small repairs around process groups, so that scripts behave as under torchrun."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from sfbench.probe.patches import Patches
+from sfbench.probe.stop import Refused
+
+_AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+
+
+class GroupHooks:
+    """Patches how the script starts and ends its process group and its own ranks."""
+
+    def __init__(self, before_destroy: Callable[[], None]) -> None:
+        self._before_destroy = before_destroy
+
+    def install(self, patches: Patches) -> None:
+        """Patch init_process_group, destroy_process_group and multiprocessing.spawn."""
+        patches.wrap(dist, "init_process_group", _around_init)
+        patches.wrap(dist, "destroy_process_group", self._around_destroy)
+        patches.wrap(mp, "spawn", _refuse_spawn)
+
+    def _around_destroy(self, original: Any) -> Any:
+        def destroy_process_group(group: Any = None) -> None:
+            # The script is about to leave: what was measured must be brought in before.
+            if group is None or group is dist.group.WORLD:
+                self._before_destroy()
+            original(group)
+
+        return destroy_process_group
+
+
+def _around_init(original: Any) -> Any:
+    """env:// shares the launcher's store, as under torchrun; a tcp:// of the script's does not.
+
+    The variable that says so may be set only meanwhile: it makes tcp:// hang.
+    """
+
+    def init_process_group(
+        backend: Any = None, init_method: str | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        own = (init_method or "env://").startswith("env://") and kwargs.get("store") is None
+        if own:
+            os.environ[_AGENT_STORE] = "True"
+        try:
+            return original(backend, init_method, *args, **kwargs)
+        finally:
+            os.environ.pop(_AGENT_STORE, None)
+
+    return init_process_group
+
+
+def _refuse_spawn(original: Any) -> Any:
+    def spawn(*args: Any, **kwargs: Any) -> Any:
+        raise Refused(
+            "own-launcher",
+            "The script starts its own ranks with torch.multiprocessing.spawn. sfbench starts "
+            "them, as torchrun does: call the function that it spawns directly, with rank and "
+            "world size from the environment variables RANK, LOCAL_RANK and WORLD_SIZE.",
+        )
+
+    return spawn

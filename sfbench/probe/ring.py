@@ -1,0 +1,113 @@
+"""Batches kept in memory, handed out again in the same order on each cycle.
+
+A script may change a batch in place (normalising on the device, mixing samples). Tensors tell of
+that by their version counter: a changed one is put back from a pristine copy before it is handed
+out again, so an unchanged one costs nothing. Anything that is not a tensor is copied each time.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+
+from sfbench.probe.batch import nbytes
+
+MAX_BYTES = 256 * 2**20
+
+
+class _Entry:
+    """One kept batch."""
+
+    def __init__(self, batch: Any, samples: int) -> None:
+        self.samples = samples
+        self._pristine = _clone(batch)
+        self._served = _clone(self._pristine)
+        self._versions = _versions(self._served)
+
+    def take(self) -> Any:
+        """The batch as the loader gave it."""
+        if _versions(self._served) != self._versions:
+            self._served = _clone(self._pristine)
+            self._versions = _versions(self._served)
+        return _rebuild(self._served)
+
+
+class Ring:
+    """The kept batches of every training loader, at most ``size`` each."""
+
+    def __init__(self, size: int = 16) -> None:
+        self.size = size
+        self._kept: dict[Hashable, list[_Entry]] = {}
+        self._next: dict[Hashable, int] = {}
+        self._bytes = 0
+
+    def keep(self, key: Hashable, batch: Any, samples: int) -> None:
+        """Copy a batch, while there is room for one more of this loader."""
+        kept = self._kept.setdefault(key, [])
+        size = nbytes(batch)
+        if len(kept) < self.size and (not kept or self._bytes + 2 * size <= MAX_BYTES):
+            kept.append(_Entry(batch, samples))
+            self._bytes += 2 * size
+
+    def count(self, key: Hashable) -> int:
+        """Batches kept of a loader."""
+        return len(self._kept.get(key, ()))
+
+    def rewind(self) -> None:
+        """Begin again at the first batch."""
+        self._next.clear()
+
+    def take(self, key: Hashable) -> tuple[Any, int]:
+        """The next batch of a loader and its samples."""
+        kept = self._kept[key]
+        place = self._next.get(key, 0)
+        self._next[key] = place + 1
+        entry = kept[place % len(kept)]
+        return entry.take(), entry.samples
+
+
+def _clone(value: Any) -> Any:
+    """A deep copy that keeps tensors pinned where they were."""
+    if isinstance(value, torch.Tensor):
+        twin = value.detach().clone()
+        return twin.pin_memory() if value.device.type == "cpu" and value.is_pinned() else twin
+    return _mapped(value, _clone)
+
+
+def _rebuild(value: Any) -> Any:
+    """New containers around the same tensors, so that the script may change the containers."""
+    return value if isinstance(value, torch.Tensor) else _mapped(value, _rebuild)
+
+
+def _mapped(value: Any, change: Any) -> Any:
+    if type(value) is dict:
+        return {k: change(v) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(change(v) for v in value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(change(v) for v in value))
+    return _mapped_object(value, change)
+
+
+def _mapped_object(value: Any, change: Any) -> Any:
+    if isinstance(value, int | float | str | bytes | bool) or value is None:
+        return value
+    if hasattr(value, "__dict__") and not hasattr(value, "__slots__"):
+        twin = copy.copy(value)
+        for name, part in vars(value).items():
+            object.__setattr__(twin, name, change(part))
+        return twin
+    return copy.deepcopy(value)
+
+
+def _versions(value: Any) -> list[int]:
+    if isinstance(value, torch.Tensor):
+        return [value._version]
+    if isinstance(value, dict):
+        value = list(value.values())
+    elif not isinstance(value, list | tuple):
+        value = list(vars(value).values()) if hasattr(value, "__dict__") else []
+    return [version for part in value for version in _versions(part)]

@@ -1,0 +1,157 @@
+"""Runs a training script as a true ``__main__`` under measurement: what each rank executes."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.machinery
+import multiprocessing
+import multiprocessing.process
+import os
+import sys
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sfbench.probe.batchsize import BatchSizeHooks
+from sfbench.probe.heartbeat import Heartbeat
+from sfbench.probe.patches import Patches
+from sfbench.probe.record import write_failure
+from sfbench.probe.rendezvous import GroupHooks
+from sfbench.probe.session import Session
+from sfbench.probe.stop import Refused, StopRun
+from sfbench.schema import RankFailure, RankJob
+
+
+def rank_main(job: RankJob) -> None:
+    """Run the script of a job in this process, which torchrun's variables describe.
+
+    Returns when the measurement is complete. Leaves ``failure-<rank>.json`` and raises SystemExit
+    with a code other than 0 where it is not.
+    """
+    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    world_size = int(os.environ["WORLD_SIZE"])
+    heartbeat = Heartbeat(Path(job.launch_dir), local_rank)
+    heartbeat.phase("script")
+    torch.set_num_threads(job.threads)
+    session = Session(
+        job, rank=rank, local_rank=local_rank, world_size=world_size, heartbeat=heartbeat
+    )
+    os.register_at_fork(after_in_child=session.remove)
+    code = 1
+    try:
+        _install(session, job, world_size)
+        code = _guarded(session, job, rank)
+    except Refused as refused:
+        code = _refuse(job, rank, refused)
+    finally:
+        session.remove()
+    _leave(code)
+
+
+def _install(session: Session, job: RankJob, world_size: int) -> None:
+    session.install()
+    GroupHooks(lambda: _ended(session)).install(session.patches)
+    wanted = job.probe.global_batch
+    if wanted is not None:
+        if wanted % world_size:
+            raise Refused(
+                "global-batch",
+                f"--global-batch {wanted} is not divisible by {world_size} devices.",
+            )
+        BatchSizeHooks(wanted // world_size).install(session.patches)
+    if job.cores:
+        _unpin_children(session.patches)
+
+
+def _guarded(session: Session, job: RankJob, rank: int) -> int:
+    """Run the script; turn each way in which it can end into an exit code."""
+    try:
+        _run_script(job)
+        _ended(session)
+    except StopRun:
+        return 0
+    except SystemExit as end:
+        return _exited(session, job, rank, end)
+    except Exception as error:
+        traceback.print_exc()
+        message = traceback.format_exception_only(error)[-1].strip()
+        _fail(job, rank, "exception", f"{message}", script_fault=True)
+        return 1
+    return 0
+
+
+def _run_script(job: RankJob) -> None:
+    """As ``python script args`` would: ``__main__``, argv and path are the script's."""
+    path = job.script
+    main = types.ModuleType("__main__")
+    main.__file__ = path
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__dict__["__builtins__"] = __builtins__
+    main.__dict__["__cached__"] = None
+    sys.modules["__main__"] = main
+    sys.argv = [path, *job.args]
+    sys.path[0:1] = [str(Path(path).parent)]
+    # Workers that start by spawn rebuild path and folder from these.
+    multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined] # noqa: PTH109
+    source = Path(path).read_bytes()
+    exec(compile(source, path, "exec"), main.__dict__)
+
+
+def _ended(session: Session) -> None:
+    if not session.finished:
+        session.script_ended()
+
+
+def _exited(session: Session, job: RankJob, rank: int, end: SystemExit) -> int:
+    code = end.code if isinstance(end.code, int) else (0 if end.code is None else 1)
+    if code == 0:
+        _ended(session)
+        return 0
+    text = "" if isinstance(end.code, int) else f": {end.code}"
+    if text:
+        sys.stderr.write(f"{end.code}\n")
+    _fail(job, rank, "exit", f"the script exited with code {code}{text}", script_fault=True)
+    return code
+
+
+def _refuse(job: RankJob, rank: int, refused: Refused) -> int:
+    sys.stderr.write(f"sfbench: {refused.message}\n")
+    _fail(job, rank, refused.kind, refused.message, script_fault=False)
+    return 1
+
+
+def _fail(job: RankJob, rank: int, kind: str, message: str, *, script_fault: bool) -> None:
+    failure = RankFailure(rank=rank, kind=kind, message=message, script_fault=script_fault)
+    write_failure(Path(job.launch_dir), failure)
+
+
+def _unpin_children(patches: Patches) -> None:
+    """Loader workers belong to the host, not to the device: they start with all its cores."""
+    everything = range(os.cpu_count() or 1)
+
+    def around(original: Any) -> Any:
+        def start(process: Any) -> None:
+            mine = os.sched_getaffinity(0)
+            os.sched_setaffinity(0, everything)
+            try:
+                original(process)
+            finally:
+                os.sched_setaffinity(0, mine)
+
+        return start
+
+    patches.wrap(multiprocessing.process.BaseProcess, "start", around)
+
+
+def _leave(code: int) -> None:
+    """End as an interpreter would: exit handlers run, workers end, output is flushed."""
+    atexit._run_exitfuncs()
+    for child in multiprocessing.active_children():
+        child.terminate()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code:
+        raise SystemExit(code)

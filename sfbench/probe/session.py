@@ -1,0 +1,339 @@
+"""One measurement inside one rank: hooks feed it, it counts steps and steers blocks and rungs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from sfbench.probe import record
+from sfbench.probe.clock import clock_for
+from sfbench.probe.collectives import CollectiveHooks
+from sfbench.probe.control import Control
+from sfbench.probe.describe import describe_loop, device_of, gradient_bytes, is_sharded
+from sfbench.probe.discovery import Loop
+from sfbench.probe.events import Event
+from sfbench.probe.flow import Flow, StepEnd
+from sfbench.probe.heartbeat import Heartbeat
+from sfbench.probe.loader import LoaderHooks
+from sfbench.probe.models import ModelHooks
+from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace
+from sfbench.probe.patches import Patches
+from sfbench.probe.replay import RungReplay
+from sfbench.probe.ring import Ring
+from sfbench.probe.saves import SaveHooks
+from sfbench.probe.steps import StepTable
+from sfbench.probe.stop import Refused, StopRun, leave_at_once
+from sfbench.probe.updates import UpdateHooks
+from sfbench.probe.verify import RankFacts, verify, wrapper
+from sfbench.probe.weights import Snapshot, checksum
+from sfbench.schema import RUNGS, LaunchRecord, LoopInfo, RankInfo, RankJob, Rung, SaveInfo
+
+MIN_BLOCKS_WHEN_ENDED = 3
+"""Train blocks without which a script that ended by itself has run too short."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPayload:
+    """What a rank sends to rank 0 at the end."""
+
+    steps: np.ndarray[Any, np.dtype[np.float64]]
+    info: RankInfo
+    saves: tuple[SaveInfo, ...]
+    weights: float
+
+
+class Session:
+    """The state of a measurement. Single-threaded but for fetches by loader threads."""
+
+    def __init__(
+        self, job: RankJob, *, rank: int, local_rank: int, world_size: int, heartbeat: Heartbeat
+    ) -> None:
+        self.job = job
+        self.rank, self.local_rank, self.world_size = rank, local_rank, world_size
+        self.heartbeat = heartbeat
+        self.started = time.perf_counter()
+        self.finished = False
+        self.patches = Patches()
+        self.clock = clock_for(job.device_type)
+        self.control = Control(rank, world_size)
+        self.flow = Flow(self._on_loop_known, self._on_step)
+        self.replay = RungReplay(self.flow.trains)
+        self.loaders = LoaderHooks(self.feed, self.replay)
+        self.updates = UpdateHooks(self.feed, self.clock.mark)
+        self.models = ModelHooks(self.feed)
+        self.saves = SaveHooks(self.feed, rank, allow=job.probe.allow_saves)
+        self.collectives = CollectiveHooks()
+        self.steps = StepTable(self.clock, rank)
+        self.unavailable: dict[str, str] = {}
+        self.notes: list[str] = []
+        self._command = Command(WARMUP)
+        self._begun = False
+        self._left = 0
+        self._pace: Pace | None = None
+        self._snapshot: Snapshot | None = None
+        self._loop_info: LoopInfo | None = None
+        self._first_step_s = 0.0
+        self._measuring_began = 0.0
+
+    # -- hooks in and out ------------------------------------------------------------------------
+
+    def install(self) -> None:
+        """Put all hooks in place."""
+        if self.job.probe.rungs != ("train",):
+            self.replay.ring = Ring()
+        for hooks in (self.loaders, self.updates, self.models, self.saves, self.collectives):
+            hooks.install(self.patches)
+        self.heartbeat.phase("discovery")
+
+    def remove(self) -> None:
+        """Take all hooks away."""
+        self.updates.remove()
+        self.patches.restore()
+
+    def feed(self, event: Event) -> None:
+        """Every hook calls this. Once the measurement is over, nothing of the script may go on."""
+        if self.finished:
+            leave_at_once(0)
+        if not self._begun:
+            self._begun = True
+            self.steps.begin()
+        self.flow.optimizers = self.updates.count
+        self.flow.feed(event)
+
+    # -- discovery -------------------------------------------------------------------------------
+
+    def _on_loop_known(self, loop: Loop) -> None:
+        self.replay.discovering = False
+        facts = self.control.all_gather(self._facts(loop))
+        refusal = verify(facts, self.world_size)
+        if refusal:
+            raise Refused(refusal.kind, refusal.message)
+        self._loop_info = describe_loop(self, loop, wrapper(facts))
+        self._check_global_batch()
+        rungs = self._available_rungs(loop, self._loop_info.wrapper)
+        if rungs == ("train",):
+            self.replay.ring = None
+        queued = max((self.loaders.queue_length(k) for k in loop.loaders), default=0)
+        if self.rank == 0:
+            self._pace = Pace(self.job.probe, rungs, self.world_size, queued)
+        self.heartbeat.phase("warmup")
+        self._first_step_s = time.perf_counter()
+
+    def _facts(self, loop: Loop) -> RankFacts:
+        anchor = self.updates.by_key[_as_int(loop.anchor)]
+        steps = max(1, len([e for e in self.flow.kept if getattr(e, "key", None) == loop.anchor]))
+        return RankFacts(
+            anchor=list(self.updates.by_key).index(_as_int(loop.anchor)),
+            updates_per_step=loop.updates_per_step,
+            loaders=len(loop.loaders),
+            samples_known=loop.samples_known,
+            group_size=dist.get_world_size() if dist.is_initialized() else 0,
+            ddp_forwards=self.models.training_forwards,
+            sharded=is_sharded(anchor),
+            collective_bytes=self.collectives.bytes_sent // steps,
+            gradient_bytes=gradient_bytes([anchor]),
+            weights=checksum([anchor]),
+            inputs=tuple(self.replay.fingerprints),
+        )
+
+    def _check_global_batch(self) -> None:
+        wanted, info = self.job.probe.global_batch, self._loop_info
+        if wanted is None or info is None:
+            return
+        seen = info.batch_per_fetch * self.world_size
+        if round(seen) != wanted:
+            raise Refused(
+                "global-batch",
+                f"--global-batch {wanted} asks for {wanted // self.world_size} samples per batch "
+                f"and device, but the training loop gets {info.batch_per_fetch:g}: its batches do "
+                "not come from a DataLoader with batch_size (or BatchSampler). Set the batch by "
+                "the script's own arguments.",
+            )
+
+    def _available_rungs(self, loop: Loop, kind: str) -> tuple[Rung, ...]:
+        """The rungs that can run here; why the others cannot goes to ``unavailable``."""
+        wanted = self.job.probe.rungs
+        if not loop.loaders:
+            reason = "no DataLoader: batches come from the script's own code (see sfbench.batches)"
+            self.unavailable = {r: reason for r in wanted if r != "train"}
+        elif kind in ("fsdp", "own-collectives"):
+            reason = (
+                "parameters are sharded: every step needs the other ranks"
+                if kind == "fsdp"
+                else "gradients are averaged by the script itself, outside DDP"
+            )
+            self.unavailable = {r: reason for r in wanted if r in ("unsynced", "solo")}
+        return tuple(r for r in wanted if r not in self.unavailable)
+
+    # -- steps and borders -----------------------------------------------------------------------
+
+    def _on_step(self, step: StepEnd) -> None:
+        self.steps.add(step)
+        self.heartbeat.steps(self.steps.count)
+        self._left -= 1
+        if self._left <= 0 and self.flow.live:
+            self._border()
+
+    def _border(self) -> None:
+        facts = self._close_block()
+        while True:
+            command = self._agree(facts)
+            if command.kind == DONE:
+                self.finish(ended_early=False)
+                raise StopRun
+            self._enter(command)
+            if command.turn in (-1, self.rank):
+                break
+            # Parked: wait, without spinning, until the rank whose turn it is tells its end.
+            self.control.broadcast([0], command.turn)
+            facts = BlockFacts(now_s=time.perf_counter(), step_s=(), samples=0.0)
+        self._left = command.skip + command.steps
+        self.steps.begin()
+
+    def _close_block(self) -> BlockFacts:
+        seconds, samples = self.steps.close(self._command)
+        if self._command.turn == self.rank:
+            self.control.broadcast([1], self.rank)
+        return BlockFacts(now_s=time.perf_counter(), step_s=seconds, samples=samples)
+
+    def _agree(self, facts: BlockFacts) -> Command:
+        command = self._pace.send(facts) if self._pace is not None else Command(DONE)
+        if self._pace is not None:
+            figures = self._pace.figures
+            self.heartbeat.figures(
+                samples_per_s=figures.samples_per_s,
+                half_width=figures.half_width,
+                measured_s=figures.measured_s,
+                budget_s=self.job.probe.seconds,
+            )
+        return Command(*self.control.broadcast(command))
+
+    def _enter(self, command: Command) -> None:
+        if command.kind == BLOCK and self._measuring_began == 0.0:
+            self._measuring_began = time.perf_counter()
+            self.heartbeat.phase("measuring")
+        before, after = RUNGS[self._command.rung], RUNGS[command.rung]
+        self._command = command
+        self._weights_for(after)
+        apart = after in ("unsynced", "solo")
+        self.models.sync_off = self.collectives.local = apart
+        self.replay.active = after != "train"
+        if self.replay.ring is not None:
+            self.replay.ring.rewind()
+        if after == "train" and before != "train":
+            for key in self.flow.training:
+                self.loaders.drain(key)
+
+    def _weights_for(self, rung: Rung) -> None:
+        """Where ranks run apart their replicas drift: keep the weights before, put them back."""
+        apart = rung in ("unsynced", "solo")
+        if apart and self._snapshot is None:
+            hooks = self.updates
+            self._snapshot = Snapshot(self.models.models, hooks.by_key.values(), hooks.scalers)
+        elif not apart and self._snapshot is not None:
+            self._snapshot.restore()
+            self._snapshot = None
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def script_ended(self) -> None:
+        """The script came to its end by itself. All ranks must come here, or the launcher acts.
+
+        Raises:
+            Refused: no step, no known loop, or too few blocks measured.
+        """
+        self.heartbeat.phase("script-ended")
+        if self.flow.loop is None:
+            self._refuse_unknown()
+        if self._command.kind == BLOCK:
+            self.steps.close(self._command)
+        blocks = self._command.block
+        if blocks < MIN_BLOCKS_WHEN_ENDED:
+            raise Refused(
+                "too-few-steps",
+                f"The script ended by itself after {self.steps.count} steps, before enough could "
+                "be measured (warmup and at least three blocks). Give it more epochs, more steps "
+                "or more data, or lower --seconds and --warmup.",
+            )
+        self.finish(ended_early=True)
+
+    def _refuse_unknown(self) -> None:
+        updates = sum(1 for e in self.flow.kept if hasattr(e, "mark"))
+        fetches = sum(1 for e in self.flow.kept if hasattr(e, "started"))
+        if updates:
+            raise Refused(
+                "too-few-steps",
+                f"The script ended by itself after {updates} optimizer updates, too few to find "
+                "its step. Give it more epochs, more steps or more data.",
+            )
+        raise Refused(
+            "no-steps",
+            f"The script ended without a single optimizer update ({fetches} batches were fetched). "
+            "Point sfbench at a script that trains in its own process under torchrun.",
+        )
+
+    def finish(self, *, ended_early: bool) -> None:
+        """Gather all ranks' records on rank 0 and write them; then this session is over."""
+        self._weights_for("train")
+        payloads = self.control.gather(self._payload())
+        if payloads is not None:
+            table = np.concatenate([p.steps for p in payloads])
+            record.write(Path(self.job.launch_dir), self._record(payloads, ended_early), table)
+        # Nobody leaves before the record is safe.
+        self.control.all_gather(None)
+        self.heartbeat.phase("done")
+        self.finished = True
+
+    def _payload(self) -> RankPayload:
+        optimizers = list(self.updates.by_key.values())
+        info = RankInfo(
+            rank=self.rank,
+            local_rank=self.local_rank,
+            host=socket.gethostname(),
+            device=device_of(optimizers),
+            pid=os.getpid(),
+            threads=torch.get_num_threads(),
+            cores=tuple(sorted(os.sched_getaffinity(0))),
+        )
+        return RankPayload(
+            steps=self.steps.array(),
+            info=info,
+            saves=tuple(self.saves.saves),
+            weights=checksum(optimizers),
+        )
+
+    def _record(self, payloads: list[RankPayload], ended_early: bool) -> LaunchRecord:
+        assert self._loop_info is not None
+        assert self._pace is not None
+        warmup = [row for row in payloads[0].steps if row[2] < 0]
+        notes = list(self.notes)
+        if len({p.weights for p in payloads}) > 1 and self._loop_info.wrapper == "ddp":
+            notes.append("the ranks' weights differ at the end")
+        return LaunchRecord(
+            world_size=self.world_size,
+            warmup_steps=len(warmup),
+            ended_early=ended_early,
+            stop_reason="script-ended" if ended_early else self._pace.figures.stop_reason,
+            ranks=tuple(p.info for p in payloads),
+            loop=self._loop_info,
+            unavailable=self.unavailable,
+            saves=tuple(s for p in payloads for s in p.saves),
+            notes=tuple(notes),
+            setup_s=self._first_step_s - self.started,
+            warmup_s=self._measuring_began - self._first_step_s,
+            measured_s=time.perf_counter() - self._measuring_began,
+        )
+
+
+def _as_int(key: Hashable) -> int:
+    assert isinstance(key, int)
+    return key

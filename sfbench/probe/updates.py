@@ -1,0 +1,87 @@
+"""Hooks on optimizers and gradient scalers: when an update has finished."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from sfbench.probe.events import Event, Update
+from sfbench.probe.patches import Patches
+
+
+class UpdateHooks:
+    """Feeds an Update after each optimizer step, also after one that a scaler skipped."""
+
+    def __init__(self, feed: Callable[[Event], None], mark: Callable[[], Any]) -> None:
+        self._feed = feed
+        self._mark = mark
+        self._inside_scaler = False
+        self._main = threading.get_ident()
+        self._handle: Any = None
+        self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self.scalers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.by_key: dict[int, Optimizer] = {}
+        self.skipped = 0
+        self.scaled = 0
+
+    @property
+    def count(self) -> int:
+        """Optimizers that the script has made."""
+        return len(self.optimizers)
+
+    def install(self, patches: Patches) -> None:
+        """Register torch's global hook and patch the scaler and the constructors."""
+        self._handle = register_optimizer_step_post_hook(self._after_step)
+        patches.wrap(Optimizer, "__init__", self._around_init)
+        patches.wrap(torch.amp.GradScaler, "step", self._around_scaler_step)
+
+    def remove(self) -> None:
+        """Take the global hook away."""
+        if self._handle is not None:
+            self._handle.remove()
+
+    def _around_init(self, original: Any) -> Any:
+        def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            self.optimizers.add(optimizer)
+
+        return init
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._inside_scaler or threading.get_ident() != self._main:
+            self._stepped = True
+            return
+        self._tell(optimizer)
+
+    def _around_scaler_step(self, original: Any) -> Any:
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            self.scalers.add(scaler)
+            self._stepped = False
+            with self._in_scaler():
+                value = original(scaler, optimizer, *args, **kwargs)
+            self.scaled += 1
+            self.skipped += not self._stepped
+            self._tell(optimizer)
+            return value
+
+        return step
+
+    @contextlib.contextmanager
+    def _in_scaler(self) -> Iterator[None]:
+        self._inside_scaler = True
+        try:
+            yield
+        finally:
+            self._inside_scaler = False
+
+    def _tell(self, optimizer: Any) -> None:
+        key = id(optimizer)
+        self.by_key[key] = optimizer
+        self._feed(Update(key, time.perf_counter(), self._mark()))
