@@ -18,17 +18,21 @@ from typing import Literal
 SCHEMA = 1
 RECORD_FORMAT = 1
 
-Rung = Literal["train", "cached", "unsynced", "solo"]
-RUNGS: tuple[Rung, ...] = ("train", "cached", "unsynced", "solo")
+Rung = Literal["train", "cached", "unsynced", "solo", "half", "double"]
+# The first four are the ladder; half and double are solo at one device with batches cut and joined.
+RUNGS: tuple[Rung, ...] = ("train", "cached", "unsynced", "solo", "half", "double")
+LADDER: tuple[Rung, ...] = RUNGS[:4]
 
 # Columns of the step table that a launch record carries, one row per (rank, step), float64 each.
 # rung is an index into RUNGS; block counts from 0 over the launch, -1 = before the first block;
 # measured is 1 for steps of a block's measured part, 0 for warmup, drained or parked steps;
 # turn is the rank whose solo turn it was, -1 elsewhere; other_s is validation, saving and the like
-# inside the step's wall time (not in step_s).
+# inside the step's wall time (not in step_s). forward_s and update_s are the host's time inside the
+# wrapped model's forward and the optimizer's step (on CPU: their cost; on CUDA: their launch).
 STEP_COLUMNS = (
     "rank", "step", "block", "cycle", "rung", "turn", "measured",
     "start_s", "step_s", "data_wait_s", "other_s", "samples",
+    "forward_s", "update_s",
 )  # fmt: skip
 
 # Columns of the heartbeat table shared by the ranks of one node and their launcher (float64,
@@ -258,6 +262,8 @@ class Point:
     devices: int
     status: Literal["ok", "failed", "timeout"]
     error: str | None = None
+    script_fault: bool = False
+    """Where the point failed: the script itself did (not only the measurement)."""
     oversubscribed: bool = False
     best_possible_efficiency: float | None = None
     """Where devices share cores: the most that any job could reach here, as a ratio."""
@@ -274,6 +280,8 @@ class Point:
     """Samples per step and device (accumulated micro-batches together)."""
     global_batch: float | None = None
     time_share: TimeShare | None = None
+    slow_rank: int | None = None
+    """The straggler, where one rank is slower than the others beyond noise."""
     ranks: tuple[RankResult, ...] = ()
     step_quantiles: StepQuantiles | None = None
     launches: tuple[LaunchSummary, ...] = ()

@@ -29,6 +29,7 @@ class Forward(NamedTuple):
 
     key: Hashable
     began: float
+    ended: float
     samples: int
     grad: bool
 
@@ -37,6 +38,7 @@ class Update(NamedTuple):
     """An optimizer, or a scaler on its behalf, has finished a step."""
 
     key: Hashable
+    began: float
     ended: float
     mark: Any
     """Mark of the session's clock, made right after the update."""

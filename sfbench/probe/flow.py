@@ -18,6 +18,8 @@ class StepEnd(NamedTuple):
     other_s: float
     samples: int
     fetches: int
+    forward_s: float
+    update_s: float
 
 
 @dataclass(slots=True)
@@ -26,6 +28,8 @@ class _Sums:
     other_s: float = 0.0
     samples: int = 0
     fetches: int = 0
+    forward_s: float = 0.0
+    update_s: float = 0.0
 
 
 class Flow:
@@ -117,11 +121,13 @@ class Flow:
                 self._open_other(event.began)
             return
         self._work_begins(event.began)
+        self._sums.forward_s += event.ended - event.began
         if event.key == loop.model:
             self._sums.samples += event.samples
 
     def _update(self, event: Update, loop: Loop) -> None:
-        self._close_other(event.ended)
+        self._close_other(event.began)
+        self._sums.update_s += event.ended - event.began
         self._since_update = True
         if event.key != loop.anchor:
             return
@@ -131,9 +137,17 @@ class Flow:
         self._updates = 0
         sums, self._sums = self._sums, _Sums()
         if sums.fetches == 0 and self._foreign is not None and loop.primary is not None:
-            sums = self._adopt(*self._foreign)
+            self._adopt(self._foreign[0])
+            foreign = self._foreign[1]
+            sums.wait_s, sums.other_s = foreign.wait_s, 0.0
+            sums.samples, sums.fetches = foreign.samples, foreign.fetches
         self._foreign = None
-        self._on_step(StepEnd(event.mark, sums.wait_s, sums.other_s, sums.samples, sums.fetches))
+        self._on_step(
+            StepEnd(
+                event.mark, sums.wait_s, sums.other_s, sums.samples, sums.fetches,
+                sums.forward_s, sums.update_s,
+            )
+        )  # fmt: skip
 
     def _note_foreign(self, event: Fetch) -> None:
         if self._foreign is None or self._foreign[0] != event.key:
@@ -143,11 +157,10 @@ class Flow:
         sums.samples += event.samples
         sums.fetches += not event.started
 
-    def _adopt(self, key: Hashable, sums: _Sums) -> _Sums:
+    def _adopt(self, key: Hashable) -> None:
         """The script made its training loader anew: what looked foreign has led to an update."""
         self._training.add(key)
         self._counting.add(key)
-        return sums
 
     def _aside(self, event: Aside) -> None:
         if self._other_began is None:

@@ -34,21 +34,24 @@ class ModelHooks:
 
     def _around_forward(self, original: Any) -> Any:
         def forward(model: Any, *inputs: Any, **kwargs: Any) -> Any:
-            self._tell(model, (inputs, kwargs))
-            if not self.sync_off:
-                return original(model, *inputs, **kwargs)
-            return _unsynced(original, model, inputs, kwargs)
+            began = time.perf_counter()
+            if self.sync_off:
+                output = _unsynced(original, model, inputs, kwargs)
+            else:
+                output = original(model, *inputs, **kwargs)
+            self._tell(model, (inputs, kwargs), began)
+            return output
 
         # torch.compile must not look into the probe; the model inside is compiled as ever.
         return torch.compiler.disable(forward, recursive=False)  # type: ignore[no-untyped-call]
 
-    def _tell(self, model: Any, batch: Any) -> None:
+    def _tell(self, model: Any, batch: Any, began: float) -> None:
         if threading.get_ident() != self._main:
             return
         self.models.add(model)
         grad = torch.is_grad_enabled()
         self.training_forwards += grad
-        self._feed(Forward(id(model), time.perf_counter(), samples_in(batch), grad))
+        self._feed(Forward(id(model), began, time.perf_counter(), samples_in(batch), grad))
 
 
 def _unsynced(original: Any, model: Any, inputs: Any, kwargs: Any) -> Any:

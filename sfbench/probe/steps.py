@@ -49,7 +49,7 @@ class StepTable:
                 (
                     self._rank, first + place, command.block, command.cycle, command.rung,
                     command.turn, measured, times[place], step_s, step.data_wait_s, step.other_s,
-                    step.samples,
+                    step.samples, step.forward_s, step.update_s,
                 )
             )  # fmt: skip
             if place >= command.skip:

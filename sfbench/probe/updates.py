@@ -10,7 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from sfbench.probe.events import Event, Update
 from sfbench.probe.patches import Patches
@@ -24,7 +28,9 @@ class UpdateHooks:
         self._mark = mark
         self._inside_scaler = False
         self._main = threading.get_ident()
-        self._handle: Any = None
+        self._handles: list[Any] = []
+        self._began = 0.0
+        self._stepped = False
         self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self.scalers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.by_key: dict[int, Optimizer] = {}
@@ -37,15 +43,18 @@ class UpdateHooks:
         return len(self.optimizers)
 
     def install(self, patches: Patches) -> None:
-        """Register torch's global hook and patch the scaler and the constructors."""
-        self._handle = register_optimizer_step_post_hook(self._after_step)
+        """Register torch's global hooks and patch the scaler and the constructors."""
+        self._handles = [
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        ]
         patches.wrap(Optimizer, "__init__", self._around_init)
         patches.wrap(torch.amp.GradScaler, "step", self._around_scaler_step)
 
     def remove(self) -> None:
-        """Take the global hook away."""
-        if self._handle is not None:
-            self._handle.remove()
+        """Take the global hooks away."""
+        while self._handles:
+            self._handles.pop().remove()
 
     def _around_init(self, original: Any) -> Any:
         def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
@@ -53,6 +62,10 @@ class UpdateHooks:
             self.optimizers.add(optimizer)
 
         return init
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if not self._inside_scaler and threading.get_ident() == self._main:
+            self._began = time.perf_counter()
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._inside_scaler or threading.get_ident() != self._main:
@@ -64,6 +77,7 @@ class UpdateHooks:
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             self.scalers.add(scaler)
             self._stepped = False
+            self._began = time.perf_counter()
             with self._in_scaler():
                 value = original(scaler, optimizer, *args, **kwargs)
             self.scaled += 1
@@ -84,4 +98,4 @@ class UpdateHooks:
     def _tell(self, optimizer: Any) -> None:
         key = id(optimizer)
         self.by_key[key] = optimizer
-        self._feed(Update(key, time.perf_counter(), self._mark()))
+        self._feed(Update(key, self._began, time.perf_counter(), self._mark()))

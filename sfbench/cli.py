@@ -1,0 +1,264 @@
+"""The command line: the only place that prints results and sets exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from sfbench import __version__
+from sfbench.errors import InterruptedSweep, SfbenchError, UsageError
+
+if TYPE_CHECKING:
+    from sfbench.plan.model import SweepPlan
+    from sfbench.schema import SweepResult
+    from sfbench.sweeps import FinishedSweep
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Did adding devices make training faster, and if not, what ate it?",
+)
+
+_script_args: tuple[str, ...] = ()
+"""What stood behind ``--`` on the command line."""
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Entry point of ``sfbench``: run a command, turn deliberate errors into text and exit code."""
+    global _script_args  # noqa: PLW0603 - click knows no place for what belongs to the script
+    words = sys.argv[1:] if argv is None else argv
+    cut = words.index("--") if "--" in words else len(words)
+    _script_args = tuple(words[cut + 1 :])
+    try:
+        with _terminated_like_interrupted():
+            app(words[:cut], standalone_mode=True, prog_name="sfbench")
+    except SfbenchError as error:
+        _say(f"sfbench: {error}")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _say("sfbench: interrupted")
+        sys.exit(InterruptedSweep.exit_code)
+    except BrokenPipeError:
+        sys.exit(1)
+    sys.exit(0)
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        print(f"sfbench {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def sweep(  # noqa: PLR0913, PLR0917 - each parameter is an option
+    target: Annotated[
+        str | None, typer.Argument(help="A reference workload or a training script. [vision]")
+    ] = None,
+    devices: Annotated[
+        str | None, typer.Option(help="Device counts, ascending. [1,2,4,8]", metavar="N,N,…")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda. [auto]")] = None,
+    scaling: Annotated[str | None, typer.Option(help="weak or strong. [weak]")] = None,
+    global_batch: Annotated[
+        int | None, typer.Option(help="Samples of all devices (strong scaling).")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Measuring budget per device count. [16]")
+    ] = None,
+    precision: Annotated[
+        float | None, typer.Option(help="Stop a point early at this relative interval. [0.01]")
+    ] = None,
+    warmup: Annotated[str | None, typer.Option(help="auto, or steps to leave out. [auto]")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="How often the device counts are visited, in turn. [2]")
+    ] = None,
+    rungs: Annotated[
+        str | None, typer.Option(help="all, or train: efficiency without causes. [all]")
+    ] = None,
+    threads_per_device: Annotated[
+        int | None, typer.Option(help="The same at every count. [cores // largest count]")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds without progress that mean a hang. [300]")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the result. [target and time]")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for result folders. [results]")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Where the HTML report goes. [reports/NAME.html]")
+    ] = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no HTML report.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    allow_saves: Annotated[
+        bool | None, typer.Option("--allow-saves", help="Let the script's torch.save write.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a result of the same name.")
+    ] = False,
+) -> None:
+    """Measure how a training script scales: script arguments go behind `--`."""
+    given = {
+        "target": target, "devices": devices, "device": device, "scaling": scaling,
+        "global_batch": global_batch, "seconds": seconds, "precision": precision,
+        "warmup": warmup, "rounds": rounds, "rungs": rungs,
+        "threads_per_device": threads_per_device, "timeout": timeout, "name": name,
+        "output": output, "allow_saves": allow_saves,
+    }  # fmt: skip
+    plan = _plan(given)
+    finished = _run(plan, replace=force)
+    if not no_report:
+        place = report or Path("reports") / f"{finished.folder.name}.html"
+        _write_report([finished.result], place)
+    _print_result(finished.result, as_json=as_json)
+    _say(f"Result: {finished.folder}")
+    sys.exit(_exit_code(finished.result))
+
+
+@app.command()
+def show(
+    result: Annotated[Path, typer.Argument(help="A result folder or its sweep.json.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Print the table of a stored result again."""
+    from sfbench.collect.result import load_result
+
+    _print_result(load_result(result), as_json=as_json)
+
+
+@app.command()
+def report(
+    results: Annotated[list[Path], typer.Argument(help="Result folders.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="[reports/NAME.html]")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="A result to compare with, side by side.")
+    ] = None,
+) -> None:
+    """Write one self-contained HTML report of stored results."""
+    from sfbench.collect.result import load_result
+
+    loaded = [load_result(path) for path in results]
+    place = output or Path("reports") / f"{loaded[0].name}.html"
+    _write_report(loaded, place, load_result(baseline) if baseline else None)
+
+
+@app.command()
+def workloads() -> None:
+    """List the reference workloads."""
+    from sfbench.plan.targets import workloads as known
+
+    for workload in known():
+        print(f"{workload.name:12} {workload.summary}")
+
+
+@app.command()
+def info() -> None:
+    """Say what this machine offers."""
+    from sfbench.plan.machine import this_machine
+
+    machine = this_machine()
+    print(f"cores    {machine.usable_cores} ({len(machine.cores)} visible)")
+    print(f"GPUs     {', '.join(machine.gpus) or 'none that this torch can use'}")
+    print(f"sfbench  {__version__}")
+
+
+def _plan(given: dict[str, Any]) -> SweepPlan:
+    from sfbench.plan.machine import this_machine
+    from sfbench.plan.make import make_plan
+    from sfbench.plan.settings import load_settings
+    from sfbench.plan.targets import resolve_target
+
+    settings = load_settings(given, Path.cwd())
+    target = resolve_target(settings.target, _script_args)
+    return make_plan(settings, target, this_machine(), datetime.now())
+
+
+def _run(plan: SweepPlan, *, replace: bool) -> FinishedSweep:
+    from rich.console import Console
+
+    from sfbench.plan.machine import this_machine
+    from sfbench.progress import TerminalObserver
+    from sfbench.sweeps import run_sweep
+
+    command = shlex.join(["sfbench", *sys.argv[1:]])
+    with TerminalObserver(plan, Console(stderr=True)) as observer:
+        return run_sweep(plan, this_machine(), observer, command=command, replace=replace)
+
+
+def _write_report(
+    results: list[SweepResult], place: Path, baseline: SweepResult | None = None
+) -> None:
+    from sfbench.report.html import render_html, write_report
+
+    try:
+        write_report(place, render_html(results, baseline))
+    except OSError as error:
+        raise UsageError(f"{place}: the report cannot be written: {error.strerror}") from error
+    _say(f"Report: {place}")
+
+
+def _print_result(result: SweepResult, *, as_json: bool) -> None:
+    if as_json:
+        from sfbench.collect.result import to_json
+
+        sys.stdout.write(to_json(result))
+        return
+    from rich.console import Console
+
+    from sfbench.report.table import render_table
+
+    console = Console()
+    color = console.is_terminal and not console.no_color
+    width = console.width if console.is_terminal else 100
+    sys.stdout.write(render_table(result, width, color))
+
+
+def _exit_code(result: SweepResult) -> int:
+    """0 good; 5 where a point failed (4 where none could be measured and no script is to blame)."""
+    if result.interrupted:
+        return InterruptedSweep.exit_code
+    failed = [point for point in result.points if point.status != "ok"]
+    if not failed:
+        return 0
+    for point in failed:
+        _say(f"sfbench: {point.error}")
+    if len(failed) == len(result.points) and not any(p.script_fault for p in failed):
+        return 4
+    return 5
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM ends a sweep as Ctrl-C does: everything it started is ended first."""
+
+    def interrupt(signum: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    main()

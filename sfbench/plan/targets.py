@@ -1,0 +1,66 @@
+"""Reference workloads by name, and scripts by path."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfbench.errors import UsageError
+from sfbench.plan.model import Target
+
+WORKLOADS = ("vision", "language", "recommender", "emulated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A reference script that comes with sfbench."""
+
+    name: str
+    script: Path
+    summary: str
+    """First line of its docstring."""
+
+
+def workloads() -> tuple[Workload, ...]:
+    """All reference workloads that this installation holds."""
+    folder = _folder()
+    paths = [(name, folder / f"{name}.py") for name in WORKLOADS]
+    return tuple(
+        Workload(name=name, script=path, summary=_summary(path))
+        for name, path in paths
+        if path.is_file()
+    )
+
+
+def resolve_target(target: str, args: tuple[str, ...] = ()) -> Target:
+    """A workload name, or the path of a training script.
+
+    Raises:
+        UsageError: neither; or the script cannot be read.
+    """
+    for workload in workloads():
+        if target == workload.name:
+            return Target(name=target, script=workload.script, is_workload=True, args=args)
+    path = Path(target)
+    if not path.is_file():
+        names = ", ".join(w.name for w in workloads())
+        what = "is a folder" if path.is_dir() else "there is no such file"
+        raise UsageError(f"{target}: {what}. Give a training script's path, or one of: {names}.")
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be read: {error.strerror}") from error
+    return Target(name=path.stem, script=path.resolve(), is_workload=False, args=args)
+
+
+def _folder() -> Path:
+    """In a wheel beside this package, in a checkout at the top level."""
+    package = Path(__file__).resolve().parent.parent
+    packed = package / "_workloads"
+    return packed if packed.is_dir() else package.parent / "workloads"
+
+
+def _summary(path: Path) -> str:
+    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return doc.split("\n", 1)[0].strip()
