@@ -5,7 +5,6 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-NAME ?= reference
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -34,8 +33,7 @@ accuracy: $(STAMP)  ## Injected faults, many times each: the slow tests
 	$(BIN)/pytest -m slow $(ARGS)
 
 sweep: $(STAMP)  ## Measure the reference workload at 1, 2, 4 and 8 devices
-	$(BIN)/sfbench sweep vision --name $(NAME) --report reports/$(NAME).html $(ARGS)
-	@echo "Report: $(CURDIR)/reports/$(NAME).html" >&2
+	$(BIN)/sfbench sweep vision --name reference --force $(ARGS)
 
 clean:  ## Remove the virtual environment and what tools left behind
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

@@ -1,0 +1,180 @@
+"""What the documentation says is so: options, exit codes, links, examples."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from sfbench import errors
+from sfbench.cli import app
+from sfbench.plan.settings import Settings, load_settings
+
+ROOT = Path(__file__).parents[2]
+COMMAND_LINE = ROOT / "docs" / "command-line.md"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+SECTION = re.compile(r"^## `(sfbench[^`]*)`$", re.MULTILINE)
+OPTION = re.compile(r"`[^`\n]*?(--[a-z][a-z-]*)")
+LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+BLOCK = re.compile(r"^```(?P<kind>\w+) runs\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def commands(group: TyperGroup, name: str) -> dict[str, TyperCommand]:
+    """Every command that does something, by its full name."""
+    found: dict[str, TyperCommand] = {}
+    for word, command in group.commands.items():
+        inner = isinstance(command, TyperGroup)
+        full = f"{name} {word}"
+        found |= commands(command, full) if inner else {full: command}
+    return found
+
+
+def options(command: TyperCommand) -> set[str]:
+    flags = (o for p in command.params for o in [*p.opts, *p.secondary_opts])
+    return {flag for flag in flags if flag.startswith("--")} - {"--help"}
+
+
+COMMANDS = commands(get_command(app), "sfbench")
+
+
+def sections() -> dict[str, str]:
+    """Text of docs/command-line.md under each command's heading."""
+    _, *parts = SECTION.split(COMMAND_LINE.read_text())
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_every_command_is_documented_and_no_other() -> None:
+    assert set(sections()) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_documented_and_no_other(name: str) -> None:
+    described = [line for line in sections()[name].splitlines() if line.startswith("|")]
+
+    named = {flag for line in described for flag in OPTION.findall(line.split("|")[1])}
+
+    assert named == options(COMMANDS[name])
+
+
+def test_every_exit_code_is_documented() -> None:
+    text = COMMAND_LINE.read_text()
+    codes = {error.exit_code for error in vars(errors).values() if is_error(error)}
+
+    table = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+
+    assert codes | {0} == table
+
+
+def is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, errors.SfbenchError)
+
+
+def test_every_setting_is_documented_and_valid(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", COMMAND_LINE.read_text(), re.M | re.S)
+    (tmp_path / "pyproject.toml").write_text(block)
+
+    load_settings({}, tmp_path)
+    keys = re.findall(r"^([a-z-]+) = ", block, re.MULTILINE)
+
+    assert {key.replace("-", "_") for key in keys} == set(Settings.model_fields)
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as code hosts make them."""
+    titles = HEADING.findall(page.read_text())
+    return {re.sub(r"[^\w\- ]", "", t.strip().lower()).replace(" ", "-") for t in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in LINK.findall(page.read_text()):
+        if link.startswith(("https://", "http://")):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+
+    assert broken == []
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    seen: set[Path] = set()
+    todo = [ROOT / "docs" / "index.md"]
+    while todo:
+        page = todo.pop()
+        if page in seen or page.suffix != ".md" or not page.is_file():
+            continue
+        seen.add(page)
+        todo += [
+            (page.parent / link.split("#")[0]).resolve() for link in LINK.findall(page.read_text())
+        ]
+
+    assert set(PAGES) - {ROOT / "README.md"} - seen == set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A fenced block whose first line ends in the word ``runs``."""
+
+    page: Path
+    line: int
+    kind: str
+    body: str
+
+    def argv(self) -> list[list[str]]:
+        if self.kind == "python":
+            return [[sys.executable, "-c", self.body]]
+        typed = [line[2:] for line in self.body.splitlines() if line.startswith("$ ")]
+        return [shlex.split(line) for line in typed]
+
+
+def examples() -> list[Example]:
+    return [
+        Example(
+            page=page,
+            line=text.count("\n", 0, match.start()) + 1,
+            kind=match["kind"],
+            body=match["body"],
+        )
+        for page in PAGES
+        for text in [page.read_text()]
+        for match in BLOCK.finditer(text)
+    ]
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda e: f"{relative(e.page)}:{e.line}")
+def test_examples_run(example: Example, tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    assert example.argv(), "an example holds at least one command"
+    for argv in example.argv():
+        done = subprocess.run(
+            argv,
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        assert done.returncode == 0, f"{shlex.join(argv)}\n{done.stdout}{done.stderr}"
+
+
+def test_some_examples_are_run() -> None:
+    assert {example.kind for example in examples()} >= {"console"}
