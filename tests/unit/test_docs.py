@@ -33,14 +33,13 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def commands(group: TyperGroup, name: str) -> dict[str, TyperCommand]:
+def commands(group: object, name: str) -> dict[str, TyperCommand]:
     """Every command that does something, by its full name."""
-    found: dict[str, TyperCommand] = {}
-    for word, command in group.commands.items():
-        inner = isinstance(command, TyperGroup)
-        full = f"{name} {word}"
-        found |= commands(command, full) if inner else {full: command}
-    return found
+    if isinstance(group, TyperCommand):
+        return {name: group}
+    assert isinstance(group, TyperGroup)
+    parts = [commands(command, f"{name} {word}") for word, command in group.commands.items()]
+    return {full: command for part in parts for full, command in part.items()}
 
 
 def options(command: TyperCommand) -> set[str]:
