@@ -157,6 +157,40 @@ class CheckResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AllReduceTime:
+    """One size of the job's gradient buckets, reduced alone over the job's own group."""
+
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungLoad:
+    """What the training thread of one rank did on one rung, over all its blocks."""
+
+    rung: Rung
+    steps: int
+    wall_s: float
+    cpu_s: float
+    delay_s: float
+    """Ready to run, but no core was free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLoad:
+    """Where the time of one rank's host threads went."""
+
+    rank: int
+    fetch_batches: int = 0
+    """Batches fetched by workers that could be watched; 0 = none could, fetch_* mean nothing."""
+    fetch_s: float = 0.0
+    """Wall time of the dataset (decode, transform, collate) per batch, in one worker."""
+    fetch_cpu_s: float = 0.0
+    fetch_delay_s: float = 0.0
+    rungs: tuple[RungLoad, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRecord:
     """What one launch measured, without its step table (that travels beside it as an array)."""
 
@@ -175,6 +209,9 @@ class LaunchRecord:
     saves: tuple[SaveInfo, ...] = ()
     notes: tuple[str, ...] = ()
     checks: tuple[CheckResult, ...] = ()
+    loads: tuple[RankLoad, ...] = ()
+    all_reduce: tuple[AllReduceTime, ...] = ()
+    """Empty where it was not measured: one device, no DDP, only the train rung."""
     setup_s: float = 0.0
     """From rank start to the first step's end: imports, model, data, first batch."""
     warmup_s: float = 0.0

@@ -17,11 +17,14 @@ import numpy.typing as npt
 from sfbench.schema import (
     RECORD_FORMAT,
     STEP_COLUMNS,
+    AllReduceTime,
     CheckResult,
     LaunchRecord,
     LoopInfo,
     RankFailure,
     RankInfo,
+    RankLoad,
+    RungLoad,
     SaveInfo,
 )
 
@@ -60,8 +63,14 @@ def _record(header: dict[str, Any]) -> LaunchRecord:
     header["loop"] = LoopInfo(**_tuples(header["loop"]))
     header["saves"] = tuple(SaveInfo(**_tuples(s)) for s in header["saves"])
     header["checks"] = tuple(CheckResult(**c) for c in header["checks"])
+    header["loads"] = tuple(_load(load) for load in header["loads"])
+    header["all_reduce"] = tuple(AllReduceTime(**t) for t in header["all_reduce"])
     header["notes"] = tuple(header["notes"])
     return LaunchRecord(**header)
+
+
+def _load(load: dict[str, Any]) -> RankLoad:
+    return RankLoad(**{**load, "rungs": tuple(RungLoad(**rung) for rung in load["rungs"])})
 
 
 def _tuples(value: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def rank_main(job: RankJob) -> None:
     session = Session(
         job, rank=rank, local_rank=local_rank, world_size=world_size, heartbeat=heartbeat
     )
-    os.register_at_fork(after_in_child=session.remove)
+    os.register_at_fork(after_in_child=session.leave_to_fork)
     code = 1
     try:
         _install(session, job, world_size)

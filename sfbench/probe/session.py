@@ -15,15 +15,18 @@ import torch
 import torch.distributed as dist
 
 from sfbench.probe import record
+from sfbench.probe.allreduce import time_all_reduce
 from sfbench.probe.clock import clock_for
 from sfbench.probe.collectives import CollectiveHooks
 from sfbench.probe.control import Control
 from sfbench.probe.describe import describe_loop, device_of, gradient_bytes, is_sharded
 from sfbench.probe.discovery import Loop
 from sfbench.probe.events import Event
+from sfbench.probe.fetching import FetchCost, FetchHooks
 from sfbench.probe.flow import Flow, StepEnd
 from sfbench.probe.heartbeat import Heartbeat
 from sfbench.probe.loader import LoaderHooks
+from sfbench.probe.loads import LoadMeter
 from sfbench.probe.models import ModelHooks
 from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace
 from sfbench.probe.patches import Patches
@@ -35,7 +38,17 @@ from sfbench.probe.stop import Refused, StopRun, leave_at_once
 from sfbench.probe.updates import UpdateHooks
 from sfbench.probe.verify import RankFacts, verify, wrapper
 from sfbench.probe.weights import Snapshot, checksum
-from sfbench.schema import RUNGS, LaunchRecord, LoopInfo, RankInfo, RankJob, Rung, SaveInfo
+from sfbench.schema import (
+    RUNGS,
+    AllReduceTime,
+    LaunchRecord,
+    LoopInfo,
+    RankInfo,
+    RankJob,
+    RankLoad,
+    Rung,
+    SaveInfo,
+)
 
 MIN_BLOCKS_WHEN_ENDED = 3
 """Train blocks without which a script that ended by itself has run too short."""
@@ -47,6 +60,7 @@ class RankPayload:
 
     steps: np.ndarray[Any, np.dtype[np.float64]]
     info: RankInfo
+    load: RankLoad
     saves: tuple[SaveInfo, ...]
     weights: float
 
@@ -63,6 +77,7 @@ class Session:
         self.started = time.perf_counter()
         self.finished = False
         self.patches = Patches()
+        self._worker_patches = Patches()
         self.clock = clock_for(job.device_type)
         self.control = Control(rank, world_size)
         self.flow = Flow(self._on_loop_known, self._on_step)
@@ -72,10 +87,13 @@ class Session:
         self.models = ModelHooks(self.feed)
         self.saves = SaveHooks(self.feed, rank, allow=job.probe.allow_saves)
         self.collectives = CollectiveHooks()
+        self.fetching = FetchHooks(Path(job.launch_dir), rank)
+        self.loads = LoadMeter()
         self.steps = StepTable(self.clock, rank)
         self.unavailable: dict[str, str] = {}
         self.notes: list[str] = []
         self._command = Command(WARMUP)
+        self._rungs: tuple[Rung, ...] = ("train",)
         self._begun = False
         self._left = 0
         self._pace: Pace | None = None
@@ -92,10 +110,16 @@ class Session:
             self.replay.ring = Ring()
         for hooks in (self.loaders, self.updates, self.models, self.saves, self.collectives):
             hooks.install(self.patches)
+        self.fetching.install(self._worker_patches)
         self.heartbeat.phase("discovery")
 
     def remove(self) -> None:
         """Take all hooks away."""
+        self.leave_to_fork()
+        self._worker_patches.restore()
+
+    def leave_to_fork(self) -> None:
+        """In a forked child nothing is measured but what its dataset costs."""
         self.updates.remove()
         self.patches.restore()
 
@@ -120,6 +144,7 @@ class Session:
         self._loop_info = describe_loop(self, loop, wrapper(facts))
         self._check_global_batch()
         rungs = self._available_rungs(loop, self._loop_info.wrapper)
+        self._rungs = rungs
         if rungs == ("train",):
             self.replay.ring = None
         queued = max((self.loaders.queue_length(k) for k in loop.loaders), default=0)
@@ -198,8 +223,11 @@ class Session:
             facts = BlockFacts(now_s=time.perf_counter(), step_s=(), samples=0.0)
         self._left = command.skip + command.steps
         self.steps.begin()
+        self.loads.begin()
 
     def _close_block(self) -> BlockFacts:
+        if self._command.kind == BLOCK:
+            self.loads.end(self._command.rung, self._command.skip + self._command.steps)
         seconds, samples = self.steps.close(self._command)
         if self._command.turn == self.rank:
             self.control.broadcast([1], self.rank)
@@ -223,19 +251,22 @@ class Session:
             self.heartbeat.phase("measuring")
         before, after = RUNGS[self._command.rung], RUNGS[command.rung]
         self._command = command
-        self._weights_for(after)
-        apart = after in ("unsynced", "solo")
-        self.models.sync_off = self.collectives.local = apart
-        self.replay.active = after != "train"
+        self._switch(after)
         if self.replay.ring is not None:
             self.replay.ring.rewind()
         if after == "train" and before != "train":
             for key in self.flow.training:
                 self.loaders.drain(key)
 
-    def _weights_for(self, rung: Rung) -> None:
+    def _switch(self, rung: Rung) -> None:
+        """Turn loaders, gradient sync and the script's own collectives to what a rung wants."""
+        apart = rung not in ("train", "cached")
+        self._keep_weights(apart=apart)
+        self.models.sync_off = self.collectives.local = apart
+        self.replay.active = rung != "train"
+
+    def _keep_weights(self, *, apart: bool) -> None:
         """Where ranks run apart their replicas drift: keep the weights before, put them back."""
-        apart = rung in ("unsynced", "solo")
         if apart and self._snapshot is None:
             hooks = self.updates
             self._snapshot = Snapshot(self.models.models, hooks.by_key.values(), hooks.scalers)
@@ -283,15 +314,24 @@ class Session:
 
     def finish(self, *, ended_early: bool) -> None:
         """Gather all ranks' records on rank 0 and write them; then this session is over."""
-        self._weights_for("train")
+        self._switch("train")
+        all_reduce = () if ended_early else self._time_all_reduce()
         payloads = self.control.gather(self._payload())
         if payloads is not None:
             table = np.concatenate([p.steps for p in payloads])
-            record.write(Path(self.job.launch_dir), self._record(payloads, ended_early), table)
+            header = self._record(payloads, ended_early, all_reduce)
+            record.write(Path(self.job.launch_dir), header, table)
         # Nobody leaves before the record is safe.
         self.control.all_gather(None)
         self.heartbeat.phase("done")
         self.finished = True
+
+    def _time_all_reduce(self) -> tuple[AllReduceTime, ...]:
+        """In the same launch, on the same group: what the job's buckets cost by themselves."""
+        info, model = self._loop_info, next(iter(self.models.models), None)
+        if info is None or model is None or self.world_size == 1 or "cached" not in self._rungs:
+            return ()
+        return time_all_reduce(self.control, model.process_group, model.device, info.bucket_bytes)
 
     def _payload(self) -> RankPayload:
         optimizers = list(self.updates.by_key.values())
@@ -307,11 +347,21 @@ class Session:
         return RankPayload(
             steps=self.steps.array(),
             info=info,
+            load=self.loads.load(self.rank, self._fetch_cost()),
             saves=tuple(self.saves.saves),
             weights=checksum(optimizers),
         )
 
-    def _record(self, payloads: list[RankPayload], ended_early: bool) -> LaunchRecord:
+    def _fetch_cost(self) -> FetchCost | None:
+        primary = self.flow.loop.primary if self.flow.loop is not None else None
+        return self.fetching.cost(primary[0]) if isinstance(primary, tuple) else None
+
+    def _record(
+        self,
+        payloads: list[RankPayload],
+        ended_early: bool,
+        all_reduce: tuple[AllReduceTime, ...],
+    ) -> LaunchRecord:
         assert self._loop_info is not None
         assert self._pace is not None
         warmup = [row for row in payloads[0].steps if row[2] < 0]
@@ -328,6 +378,8 @@ class Session:
             unavailable=self.unavailable,
             saves=tuple(s for p in payloads for s in p.saves),
             notes=tuple(notes),
+            loads=tuple(p.load for p in payloads),
+            all_reduce=all_reduce,
             setup_s=self._first_step_s - self.started,
             warmup_s=self._measuring_began - self._first_step_s,
             measured_s=time.perf_counter() - self._measuring_began,

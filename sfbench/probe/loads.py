@@ -1,0 +1,49 @@
+"""What the training thread did on each rung: ran, waited for a core, or slept."""
+
+from __future__ import annotations
+
+import time
+
+from sfbench.probe.fetching import FetchCost, run_delay_s
+from sfbench.schema import RUNGS, RankLoad, RungLoad
+
+
+class LoadMeter:
+    """Adds up wall, CPU and run-queue time per rung; read at block borders only."""
+
+    def __init__(self) -> None:
+        self._began: tuple[float, float, float] | None = None
+        self._totals: dict[int, list[float]] = {}
+
+    def begin(self) -> None:
+        """A block starts."""
+        self._began = (time.perf_counter(), time.thread_time(), run_delay_s())
+
+    def end(self, rung: int, steps: int) -> None:
+        """A block of ``steps`` steps on ``RUNGS[rung]`` has ended."""
+        if self._began is None:
+            return
+        wall, cpu, delay = self._began
+        self._began = None
+        total = self._totals.setdefault(rung, [0.0, 0.0, 0.0, 0.0])
+        total[0] += steps
+        total[1] += time.perf_counter() - wall
+        total[2] += time.thread_time() - cpu
+        total[3] += run_delay_s() - delay
+
+    def load(self, rank: int, cost: FetchCost | None) -> RankLoad:
+        """All of it, with what fetching cost where that is known."""
+        rungs = tuple(
+            RungLoad(rung=RUNGS[i], steps=int(t[0]), wall_s=t[1], cpu_s=t[2], delay_s=t[3])
+            for i, t in sorted(self._totals.items())
+        )
+        if cost is None:
+            return RankLoad(rank=rank, rungs=rungs)
+        return RankLoad(
+            rank=rank,
+            fetch_batches=cost.batches,
+            fetch_s=cost.wall_s / cost.batches,
+            fetch_cpu_s=cost.cpu_s / cost.batches,
+            fetch_delay_s=cost.delay_s / cost.batches,
+            rungs=rungs,
+        )
