@@ -1,0 +1,96 @@
+"""torch's elastic agent, with this project's way to start, watch and end ranks.
+
+The agent does the rendezvous, numbers the ranks, runs the loop and waits for the other nodes.
+``LocalElasticAgent`` would do the rest, but gives a rank that ignores TERM 30 s, and takes one that
+leaves by ``os._exit(0)`` for running for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from torch.distributed.elastic.agent.server.api import (
+    RunResult,
+    SimpleElasticAgent,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+)
+from torch.distributed.elastic.rendezvous import RendezvousHandler
+from torch.multiprocessing import start_processes  # type: ignore[attr-defined]
+
+from sfbench.launch import worker
+from sfbench.launch.channel import RunRequest
+from sfbench.launch.supervise import Supervisor
+from sfbench.launch.verdict import judge
+
+_LOOP_S = 0.001
+"""Pause of the agent's loop; the supervisor waits for events itself."""
+_NODES_S = 10.0
+"""How long a node that is through waits for the others."""
+
+
+def run_agent(request: RunRequest, rendezvous: RendezvousHandler, supervisor: Supervisor) -> None:
+    """Run one launch to its end, which the supervisor then holds. Raises what torch raises."""
+    node_job = request.node_job
+    spec = WorkerSpec(
+        role="default",
+        local_world_size=node_job.nproc,
+        entrypoint=worker.enter,
+        rdzv_handler=rendezvous,
+        max_restarts=0,
+        monitor_interval=_LOOP_S,
+    )
+    try:
+        _Agent(spec, request, supervisor).run()
+    finally:
+        rendezvous.shutdown()
+
+
+class _Agent(SimpleElasticAgent):
+    def __init__(self, spec: WorkerSpec, request: RunRequest, supervisor: Supervisor) -> None:
+        super().__init__(spec, exit_barrier_timeout=_NODES_S)
+        self._request = request
+        self._supervisor = supervisor
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        start = node_start(self._request, worker_group)
+        context = start_processes(  # type: ignore[no-untyped-call]
+            worker.enter, (start,), start.nproc, join=False, start_method="forkserver"
+        )
+        self._supervisor.watch_over(context.processes)
+        return dict(enumerate(context.pids()))
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        end = self._supervisor.tick()
+        if end is None:
+            return RunResult(state=WorkerState.HEALTHY)
+        if judge(end).status == "ok":
+            values = {each.global_rank: None for each in worker_group.workers}
+            return RunResult(state=WorkerState.SUCCEEDED, return_values=values)
+        return RunResult(state=WorkerState.FAILED)
+
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        """Nothing to do: the supervisor has ended them."""
+
+    def _shutdown(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to do: the supervisor's owner closes it."""
+
+
+def node_start(request: RunRequest, group: WorkerGroup) -> worker.NodeStart:
+    """What the agent found out, for the ranks."""
+    node_job = request.node_job
+    first = group.workers[0]
+    return worker.NodeStart(
+        entry=request.entry,
+        job=node_job.job,
+        log_dir=node_job.log_dir,
+        nproc=node_job.nproc,
+        first_rank=first.global_rank,
+        world_size=first.world_size,
+        node_rank=node_job.node_rank,
+        nnodes=node_job.nnodes,
+        master_addr=cast(str, group.master_addr),
+        master_port=cast(int, group.master_port),
+        run_id=group.spec.rdzv_handler.get_run_id(),
+    )

@@ -1,0 +1,160 @@
+"""Launches on this machine, seen from the command line process. Imports no torch."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from dataclasses import replace
+from types import TracebackType
+from typing import BinaryIO
+
+from sfbench.launch import tree
+from sfbench.launch.channel import MARK, RunRequest
+from sfbench.launch.logs import LAST_LINES
+from sfbench.launch.model import LaunchOutcome, OnProgress
+from sfbench.launch.verdict import how, launcher_failed
+from sfbench.plan.model import NodeJob
+
+ENTRY = "sfbench.probe.run:rank_main"
+"""What each rank calls with its RankJob."""
+
+_CLOSE_S = 4.0
+"""How long the host may take to end all ranks before it is killed with them."""
+_LEFT_S = 1.0
+"""How long what only outlives the host by a moment may take (Python's resource tracker)."""
+_LOG_BYTES = 8_192
+
+
+class LocalLauncher:
+    """Context manager; one per sweep.
+
+    Entering starts the host process, in which torch is imported while the caller goes on. Leaving
+    ends all that was started; so does the end of this process, however it comes.
+    """
+
+    def __init__(self, *, threads: int, device_type: str, entry: str = ENTRY) -> None:
+        """Take ``threads`` intra-op threads per device and ``cpu`` or ``cuda`` as device type.
+
+        Both hold for all launches. ``entry`` names the function that each rank calls, as
+        ``module:function``.
+        """
+        self._environment = environment(threads, device_type)
+        self._entry = entry
+        self._host: _Host | None = None
+        self._launches = 0
+
+    def __enter__(self) -> LocalLauncher:
+        self._host = _Host(self._environment)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def run(self, node_job: NodeJob, on_progress: OnProgress) -> LaunchOutcome:
+        """Run one launch; blocks until none of its processes is left.
+
+        ``node_job.log_dir`` is made where it does not stand; ``launch_dir`` has to. What is raised
+        while it waits (Ctrl-C, or by ``on_progress``) is raised again after all has been ended,
+        which takes up to 5 s. On nodes after the first an ok launch has no record.
+        """
+        start_s = time.monotonic()
+        if self._host is None:
+            self._host = _Host(self._environment)
+        request = RunRequest(node_job=node_job, entry=self._entry, launch=self._launches)
+        self._launches += 1
+        try:
+            outcome = self._host.run(request, on_progress)
+        except _HostDied:
+            outcome = launcher_failed(self._host.last_words(), start_s, self._host.log_lines())
+        except BaseException:
+            self._close()
+            raise
+        if outcome.error is not None and outcome.error.kind == "launcher":
+            self._close()  # the next launch gets a new host
+        return replace(outcome, start_s=start_s, wall_s=time.monotonic() - start_s)
+
+    def _close(self) -> None:
+        if self._host is not None:
+            host, self._host = self._host, None
+            host.close()
+
+
+def environment(threads: int, device_type: str) -> dict[str, str]:
+    """Variables that hold for all ranks, the same at every device count.
+
+    torchrun sets OMP_NUM_THREADS only where a node has more than one rank, which gives one device
+    all cores and each of several only one.
+    """
+    fixed = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    if device_type == "cpu":
+        fixed["CUDA_VISIBLE_DEVICES"] = ""
+    return {**os.environ, **fixed}
+
+
+class _HostDied(Exception):
+    """The host process ended before it answered."""
+
+
+class _Host:
+    """The host process and the channel to it."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._mark = uuid.uuid4().hex
+        self._log: BinaryIO = tempfile.TemporaryFile("a+b")  # noqa: SIM115
+        self._connection, theirs = multiprocessing.Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [*_python(), "-m", "sfbench.launch", str(theirs.fileno())],
+                env={**environment, MARK: self._mark},
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # a Ctrl-C at the terminal reaches this process only
+            )
+
+    def run(self, request: RunRequest, on_progress: OnProgress) -> LaunchOutcome:
+        try:
+            self._connection.send(request)
+            while not isinstance(message := self._connection.recv(), LaunchOutcome):
+                on_progress(message)
+            return message
+        except (EOFError, ConnectionError) as error:
+            raise _HostDied from error
+
+    def last_words(self) -> str:
+        code = self._process.wait(_CLOSE_S)
+        return f"The launcher's host process {how(code)}. Its last lines tell more."
+
+    def log_lines(self) -> tuple[str, ...]:
+        size = os.fstat(self._log.fileno()).st_size
+        text = os.pread(self._log.fileno(), _LOG_BYTES, max(0, size - _LOG_BYTES))
+        return tuple(text.decode(errors="replace").splitlines()[-LAST_LINES:])
+
+    def close(self) -> None:
+        """End the host and all below it. A further Ctrl-C meanwhile kills them at once."""
+        self._connection.close()
+        try:
+            self._process.wait(_CLOSE_S)
+            tree.wait_gone(lambda: tree.marked(self._mark), _LEFT_S)
+        except subprocess.TimeoutExpired:
+            pass  # killed below
+        finally:
+            tree.end(lambda: tree.marked(self._mark), grace_s=0.0)
+            self._process.wait()
+            self._log.close()
+
+
+def _python() -> list[str]:
+    """The interpreter; the current folder is kept out of its path, as torchrun does."""
+    return [sys.executable, *(["-P"] if sys.version_info >= (3, 11) else [])]
