@@ -15,7 +15,7 @@ from sfbench.collect.environment import environment
 from sfbench.collect.frames import read_launch, step_frame
 from sfbench.collect.model import MeasuredLaunch
 from sfbench.collect.staging import ResultFolder
-from sfbench.errors import MeasureError
+from sfbench.errors import InterruptedSweep
 from sfbench.launch.local import LocalLauncher
 from sfbench.launch.model import LaunchError, LaunchOutcome
 from sfbench.plan.machine import Machine
@@ -42,14 +42,14 @@ def run_sweep(
 
     Raises:
         UsageError: the result's name is taken.
-        MeasureError: interrupted before any launch had ended.
+        InterruptedSweep: interrupted before any launch had ended.
     """
     began = time.monotonic()
     started_at = datetime.now(timezone.utc)
     with ResultFolder(plan.result_dir, replace=replace) as folder:
         launches, interrupted = _launch_all(plan, machine, folder.logs_dir, observer)
         if not launches:
-            raise MeasureError("interrupted before anything was measured")
+            raise InterruptedSweep("interrupted before anything was measured: nothing is kept")
         frame = step_frame(launches)
         analysis = analyze(plan, machine, launches, frame)
         result = SweepResult(
@@ -78,10 +78,10 @@ def _launch_all(
         for launch in make_launches(plan, machine):
             if _hopeless(measured, launch.devices):
                 continue
-            done = _launch(plan, launch, logs_dir, observer, launcher.run)
-            if done.outcome.status == "interrupted":
+            try:
+                measured.append(_launch(plan, launch, logs_dir, observer, launcher.run))
+            except KeyboardInterrupt:
                 return measured, True
-            measured.append(done)
     return measured, False
 
 
