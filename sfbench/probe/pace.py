@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -31,6 +31,8 @@ SKIP_OTHER = 1
 MIN_BLOCKS = 3
 MIN_CYCLES = 2
 CYCLES_AIMED = 6
+CURVE_CYCLES = 3
+_CURVE: tuple[Rung, ...] = ("half", "solo", "double")
 LOOKS = (6, 12, 24, 48, 96, 192)
 """Blocks or cycles after which the precision is looked at: fixed beforehand, since looking after
 every block would stop too early."""
@@ -83,12 +85,18 @@ class Pace:
     """A schedule that unfolds as facts come in: ``send(facts)`` at each border."""
 
     def __init__(
-        self, options: ProbeOptions, rungs: Sequence[Rung], world_size: int, queued: int
+        self,
+        options: ProbeOptions,
+        rungs: Sequence[Rung],
+        world_size: int,
+        queued: int = 0,
+        can_curve: Callable[[], bool] = lambda: False,
     ) -> None:
         self._options = options
         self._rungs = tuple(rungs)
         self._world_size = world_size
         self._queued = queued
+        self._can_curve = can_curve
         self._random = random.Random(options.seed)
         self._block = -1
         self._step_s = 0.01
@@ -158,6 +166,14 @@ class Pace:
                         self._note(facts)
             longest = max(longest, facts.now_s - began)
             cycle += 1
+        if "solo" in self._rungs and self._can_curve():
+            yield from self._curve(steps, cycle)
+
+    def _curve(self, steps: int, cycle: int) -> Generator[Command, BlockFacts, None]:
+        """Half, single and double batches close together, at the end: see docs/statistics.md."""
+        for repeat in range(CURVE_CYCLES):
+            for rung in self._random.sample(_CURVE, len(_CURVE)):
+                yield self._command(rung, steps, skip=SKIP_OTHER, turn=0, cycle=cycle + repeat)
 
     def _ladder_steps(self) -> int:
         parts = len(self._rungs) + 1 + ("solo" in self._rungs) * 0.4 * (self._world_size - 1)

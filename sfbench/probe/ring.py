@@ -13,9 +13,12 @@ from typing import Any
 
 import torch
 
-from sfbench.probe.batch import nbytes
+from sfbench.probe.batch import nbytes, samples_in
+from sfbench.probe.resize import SCALES, resized
+from sfbench.schema import Rung
 
 MAX_BYTES = 256 * 2**20
+_RESIZED = 4
 
 
 class _Entry:
@@ -26,6 +29,10 @@ class _Entry:
         self._pristine = _clone(batch)
         self._served = _clone(self._pristine)
         self._versions = _versions(self._served)
+
+    def resized(self, rung: Rung) -> Any | None:
+        """The pristine batch cut or joined; None where that cannot be."""
+        return resized(self._pristine, samples_in(self._pristine), rung)
 
     def take(self) -> Any:
         """The batch as the loader gave it."""
@@ -43,6 +50,8 @@ class Ring:
         self._kept: dict[Hashable, list[_Entry]] = {}
         self._next: dict[Hashable, int] = {}
         self._bytes = 0
+        self._rung: Rung = "cached"
+        self._resized: dict[tuple[Hashable, Rung], list[_Entry]] = {}
 
     def keep(self, key: Hashable, batch: Any, samples: int) -> None:
         """Copy a batch, while there is room for one more of this loader."""
@@ -56,17 +65,37 @@ class Ring:
         """Batches kept of a loader."""
         return len(self._kept.get(key, ()))
 
-    def rewind(self) -> None:
-        """Begin again at the first batch."""
+    def rewind(self, rung: Rung = "cached") -> None:
+        """Begin again at the first batch, in the size that a rung wants."""
         self._next.clear()
+        self._rung = rung
+        if rung in SCALES:
+            for key, kept in self._kept.items():
+                if (key, rung) not in self._resized:
+                    self._resized[key, rung] = _resized_entries(kept, rung)
+
+    def can_resize(self) -> bool:
+        """Whether every kept batch can be cut and joined."""
+        kept = [entry for entries in self._kept.values() for entry in entries]
+        return bool(kept) and all(e.resized(rung) is not None for e in kept[:1] for rung in SCALES)
 
     def take(self, key: Hashable) -> tuple[Any, int]:
         """The next batch of a loader and its samples."""
-        kept = self._kept[key]
+        kept = self._resized.get((key, self._rung)) or self._kept[key]
         place = self._next.get(key, 0)
         self._next[key] = place + 1
         entry = kept[place % len(kept)]
         return entry.take(), entry.samples
+
+
+def _resized_entries(kept: list[_Entry], rung: Rung) -> list[_Entry]:
+    """A few are enough: their sizes are what counts."""
+    entries = []
+    for entry in kept[:_RESIZED]:
+        batch = entry.resized(rung)
+        if batch is not None:
+            entries.append(_Entry(batch, round(entry.samples * SCALES[rung])))
+    return entries
 
 
 def _clone(value: Any) -> Any:

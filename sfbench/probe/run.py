@@ -77,6 +77,9 @@ def _guarded(session: Session, job: RankJob, rank: int) -> int:
         return _exited(session, job, rank, end)
     except Exception as error:
         traceback.print_exc()
+        if session.provisional:
+            sys.stderr.write("sfbench: another batch size failed; what was measured is kept\n")
+            return 0
         message = traceback.format_exception_only(error)[-1].strip()
         _fail(job, rank, "exception", f"{message}", script_fault=True)
         return 1

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
 import torch.distributed as dist
 
-from sfbench.probe import record
-from sfbench.probe.allreduce import time_all_reduce
+from sfbench.probe import closing
 from sfbench.probe.clock import clock_for
 from sfbench.probe.collectives import CollectiveHooks
 from sfbench.probe.control import Control
-from sfbench.probe.describe import describe_loop, device_of, gradient_bytes, is_sharded
+from sfbench.probe.describe import describe_loop, gradient_bytes, is_sharded
 from sfbench.probe.discovery import Loop
 from sfbench.probe.events import Event
-from sfbench.probe.fetching import FetchCost, FetchHooks
+from sfbench.probe.fetching import FetchHooks
 from sfbench.probe.flow import Flow, StepEnd
 from sfbench.probe.heartbeat import Heartbeat
 from sfbench.probe.loader import LoaderHooks
@@ -31,6 +24,7 @@ from sfbench.probe.models import ModelHooks
 from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace
 from sfbench.probe.patches import Patches
 from sfbench.probe.replay import RungReplay
+from sfbench.probe.resize import SCALES
 from sfbench.probe.ring import Ring
 from sfbench.probe.saves import SaveHooks
 from sfbench.probe.steps import StepTable
@@ -41,28 +35,13 @@ from sfbench.probe.weights import Snapshot, checksum
 from sfbench.schema import (
     RUNGS,
     AllReduceTime,
-    LaunchRecord,
     LoopInfo,
-    RankInfo,
     RankJob,
-    RankLoad,
     Rung,
-    SaveInfo,
 )
 
 MIN_BLOCKS_WHEN_ENDED = 3
 """Train blocks without which a script that ended by itself has run too short."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankPayload:
-    """What a rank sends to rank 0 at the end."""
-
-    steps: np.ndarray[Any, np.dtype[np.float64]]
-    info: RankInfo
-    load: RankLoad
-    saves: tuple[SaveInfo, ...]
-    weights: float
 
 
 class Session:
@@ -76,6 +55,8 @@ class Session:
         self.heartbeat = heartbeat
         self.started = time.perf_counter()
         self.finished = False
+        self.provisional = False
+        """A record without the batch curve has been written."""
         self.patches = Patches()
         self._worker_patches = Patches()
         self.clock = clock_for(job.device_type)
@@ -93,14 +74,14 @@ class Session:
         self.unavailable: dict[str, str] = {}
         self.notes: list[str] = []
         self._command = Command(WARMUP)
-        self._rungs: tuple[Rung, ...] = ("train",)
+        self.rungs: tuple[Rung, ...] = ("train",)
         self._begun = False
         self._left = 0
         self._pace: Pace | None = None
         self._snapshot: Snapshot | None = None
-        self._loop_info: LoopInfo | None = None
-        self._first_step_s = 0.0
-        self._measuring_began = 0.0
+        self.loop_info: LoopInfo | None = None
+        self.first_step_s = 0.0
+        self.measuring_began = 0.0
 
     # -- hooks in and out ------------------------------------------------------------------------
 
@@ -141,17 +122,17 @@ class Session:
         refusal = verify(facts, self.world_size)
         if refusal:
             raise Refused(refusal.kind, refusal.message)
-        self._loop_info = describe_loop(self, loop, wrapper(facts))
+        self.loop_info = describe_loop(self, loop, wrapper(facts))
         self._check_global_batch()
-        rungs = self._available_rungs(loop, self._loop_info.wrapper)
-        self._rungs = rungs
+        rungs = self._available_rungs(loop, self.loop_info.wrapper)
+        self.rungs = rungs
         if rungs == ("train",):
             self.replay.ring = None
         queued = max((self.loaders.queue_length(k) for k in loop.loaders), default=0)
         if self.rank == 0:
-            self._pace = Pace(self.job.probe, rungs, self.world_size, queued)
+            self._pace = Pace(self.job.probe, rungs, self.world_size, queued, self._can_curve)
         self.heartbeat.phase("warmup")
-        self._first_step_s = time.perf_counter()
+        self.first_step_s = time.perf_counter()
 
     def _facts(self, loop: Loop) -> RankFacts:
         anchor = self.updates.by_key[_as_int(loop.anchor)]
@@ -171,7 +152,7 @@ class Session:
         )
 
     def _check_global_batch(self) -> None:
-        wanted, info = self.job.probe.global_batch, self._loop_info
+        wanted, info = self.job.probe.global_batch, self.loop_info
         if wanted is None or info is None:
             return
         seen = info.batch_per_fetch * self.world_size
@@ -233,6 +214,11 @@ class Session:
             self.control.broadcast([1], self.rank)
         return BlockFacts(now_s=time.perf_counter(), step_s=seconds, samples=samples)
 
+    def _can_curve(self) -> bool:
+        """Whether the batch curve can be measured: at one device, with batches that can be cut."""
+        ring = self.replay.ring
+        return self.world_size == 1 and ring is not None and ring.can_resize()
+
     def _agree(self, facts: BlockFacts) -> Command:
         command = self._pace.send(facts) if self._pace is not None else Command(DONE)
         if self._pace is not None:
@@ -246,14 +232,19 @@ class Session:
         return Command(*self.control.broadcast(command))
 
     def _enter(self, command: Command) -> None:
-        if command.kind == BLOCK and self._measuring_began == 0.0:
-            self._measuring_began = time.perf_counter()
+        if RUNGS[command.rung] in SCALES and not self.provisional:
+            # Another batch size is a risk: a script may insist on its own. What has been measured
+            # is brought in before it is taken.
+            self._write(ended_early=False, all_reduce=())
+            self.provisional = True
+        if command.kind == BLOCK and self.measuring_began == 0.0:
+            self.measuring_began = time.perf_counter()
             self.heartbeat.phase("measuring")
         before, after = RUNGS[self._command.rung], RUNGS[command.rung]
         self._command = command
         self._switch(after)
         if self.replay.ring is not None:
-            self.replay.ring.rewind()
+            self.replay.ring.rewind(after)
         if after == "train" and before != "train":
             for key in self.flow.training:
                 self.loaders.drain(key)
@@ -273,6 +264,11 @@ class Session:
         elif not apart and self._snapshot is not None:
             self._snapshot.restore()
             self._snapshot = None
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the measurement ended: precision | seconds (rank 0 knows)."""
+        return self._pace.figures.stop_reason if self._pace is not None else ""
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -315,75 +311,15 @@ class Session:
     def finish(self, *, ended_early: bool) -> None:
         """Gather all ranks' records on rank 0 and write them; then this session is over."""
         self._switch("train")
-        all_reduce = () if ended_early else self._time_all_reduce()
-        payloads = self.control.gather(self._payload())
-        if payloads is not None:
-            table = np.concatenate([p.steps for p in payloads])
-            header = self._record(payloads, ended_early, all_reduce)
-            record.write(Path(self.job.launch_dir), header, table)
+        all_reduce = () if ended_early else closing.all_reduce_times(self)
+        self._write(ended_early=ended_early, all_reduce=all_reduce)
         # Nobody leaves before the record is safe.
         self.control.all_gather(None)
         self.heartbeat.phase("done")
         self.finished = True
 
-    def _time_all_reduce(self) -> tuple[AllReduceTime, ...]:
-        """In the same launch, on the same group: what the job's buckets cost by themselves."""
-        info, model = self._loop_info, next(iter(self.models.models), None)
-        if info is None or model is None or self.world_size == 1 or "cached" not in self._rungs:
-            return ()
-        return time_all_reduce(self.control, model.process_group, model.device, info.bucket_bytes)
-
-    def _payload(self) -> RankPayload:
-        optimizers = list(self.updates.by_key.values())
-        info = RankInfo(
-            rank=self.rank,
-            local_rank=self.local_rank,
-            host=socket.gethostname(),
-            device=device_of(optimizers),
-            pid=os.getpid(),
-            threads=torch.get_num_threads(),
-            cores=tuple(sorted(os.sched_getaffinity(0))),
-        )
-        return RankPayload(
-            steps=self.steps.array(),
-            info=info,
-            load=self.loads.load(self.rank, self._fetch_cost()),
-            saves=tuple(self.saves.saves),
-            weights=checksum(optimizers),
-        )
-
-    def _fetch_cost(self) -> FetchCost | None:
-        primary = self.flow.loop.primary if self.flow.loop is not None else None
-        return self.fetching.cost(primary[0]) if isinstance(primary, tuple) else None
-
-    def _record(
-        self,
-        payloads: list[RankPayload],
-        ended_early: bool,
-        all_reduce: tuple[AllReduceTime, ...],
-    ) -> LaunchRecord:
-        assert self._loop_info is not None
-        assert self._pace is not None
-        warmup = [row for row in payloads[0].steps if row[2] < 0]
-        notes = list(self.notes)
-        if len({p.weights for p in payloads}) > 1 and self._loop_info.wrapper == "ddp":
-            notes.append("the ranks' weights differ at the end")
-        return LaunchRecord(
-            world_size=self.world_size,
-            warmup_steps=len(warmup),
-            ended_early=ended_early,
-            stop_reason="script-ended" if ended_early else self._pace.figures.stop_reason,
-            ranks=tuple(p.info for p in payloads),
-            loop=self._loop_info,
-            unavailable=self.unavailable,
-            saves=tuple(s for p in payloads for s in p.saves),
-            notes=tuple(notes),
-            loads=tuple(p.load for p in payloads),
-            all_reduce=all_reduce,
-            setup_s=self._first_step_s - self.started,
-            warmup_s=self._measuring_began - self._first_step_s,
-            measured_s=time.perf_counter() - self._measuring_began,
-        )
+    def _write(self, *, ended_early: bool, all_reduce: tuple[AllReduceTime, ...]) -> None:
+        closing.write_record(self, ended_early=ended_early, all_reduce=all_reduce)
 
 
 def _as_int(key: Hashable) -> int:

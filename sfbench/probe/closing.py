@@ -1,0 +1,111 @@
+"""The end of a measurement: every rank's facts become one record, written by rank 0."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sfbench.probe import record
+from sfbench.probe.allreduce import time_all_reduce
+from sfbench.probe.describe import device_of
+from sfbench.probe.fetching import FetchCost
+from sfbench.probe.weights import checksum
+from sfbench.schema import AllReduceTime, LaunchRecord, RankInfo, RankLoad, SaveInfo
+
+if TYPE_CHECKING:
+    from sfbench.probe.session import Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPayload:
+    """What a rank sends to rank 0."""
+
+    steps: npt.NDArray[np.float64]
+    info: RankInfo
+    load: RankLoad
+    saves: tuple[SaveInfo, ...]
+    weights: float
+
+
+def all_reduce_times(session: Session) -> tuple[AllReduceTime, ...]:
+    """In the same launch, on the same group: what the job's buckets cost by themselves.
+
+    Nothing where there is no DDP model, one device, or only the train rung is wanted.
+    """
+    info, model = session.loop_info, next(iter(session.models.models), None)
+    if info is None or model is None or session.world_size == 1 or "cached" not in session.rungs:
+        return ()
+    sizes = info.bucket_bytes
+    return time_all_reduce(session.control, model.process_group, model.device, sizes)
+
+
+def write_record(
+    session: Session, *, ended_early: bool, all_reduce: tuple[AllReduceTime, ...]
+) -> None:
+    """Gather every rank's payload; rank 0 writes the record. All ranks call it alike."""
+    payloads = session.control.gather(_payload(session))
+    if payloads is not None:
+        table = np.concatenate([p.steps for p in payloads])
+        header = _record(session, payloads, ended_early, all_reduce)
+        record.write(Path(session.job.launch_dir), header, table)
+
+
+def _payload(session: Session) -> RankPayload:
+    optimizers = list(session.updates.by_key.values())
+    info = RankInfo(
+        rank=session.rank,
+        local_rank=session.local_rank,
+        host=socket.gethostname(),
+        device=device_of(optimizers),
+        pid=os.getpid(),
+        threads=torch.get_num_threads(),
+        cores=tuple(sorted(os.sched_getaffinity(0))),
+    )
+    return RankPayload(
+        steps=session.steps.array(),
+        info=info,
+        load=session.loads.load(session.rank, _fetch_cost(session)),
+        saves=tuple(session.saves.saves),
+        weights=checksum(optimizers),
+    )
+
+
+def _fetch_cost(session: Session) -> FetchCost | None:
+    primary = session.flow.loop.primary if session.flow.loop is not None else None
+    return session.fetching.cost(primary[0]) if isinstance(primary, tuple) else None
+
+
+def _record(
+    session: Session,
+    payloads: list[RankPayload],
+    ended_early: bool,
+    all_reduce: tuple[AllReduceTime, ...],
+) -> LaunchRecord:
+    assert session.loop_info is not None
+    notes = list(session.notes)
+    if len({p.weights for p in payloads}) > 1 and session.loop_info.wrapper == "ddp":
+        notes.append("the ranks' weights differ at the end")
+    return LaunchRecord(
+        world_size=session.world_size,
+        warmup_steps=sum(1 for row in payloads[0].steps if row[2] < 0),
+        ended_early=ended_early,
+        stop_reason="script-ended" if ended_early else session.stop_reason,
+        ranks=tuple(p.info for p in payloads),
+        loop=session.loop_info,
+        unavailable=session.unavailable,
+        saves=tuple(s for p in payloads for s in p.saves),
+        notes=tuple(notes),
+        loads=tuple(p.load for p in payloads),
+        all_reduce=all_reduce,
+        setup_s=session.first_step_s - session.started,
+        warmup_s=session.measuring_began - session.first_step_s,
+        measured_s=time.perf_counter() - session.measuring_began,
+    )
