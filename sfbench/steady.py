@@ -19,6 +19,8 @@ MIN_BATCHES = 5
 """With fewer, no cut can be told from chance."""
 MAX_KEPT = 5
 """Batches at the end that are never cut; a third of the series, at least 2, where it is short."""
+ROUNDING = 1e-12
+"""Part of a sum of squares below which a difference of two of them is no number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,5 +59,7 @@ def _marginal_error(means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     left = np.arange(len(means), 0, -1, dtype=np.float64)
     total = np.cumsum(centred[::-1])[::-1]
     squares = np.cumsum((centred * centred)[::-1])[::-1]
-    error: npt.NDArray[np.float64] = np.maximum(squares - total * total / left, 0.0) / left**2
+    around = squares - total * total / left
+    around[around < ROUNDING * squares] = 0.0  # equal steps, but for rounding
+    error: npt.NDArray[np.float64] = around / left**2
     return error

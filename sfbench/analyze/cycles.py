@@ -1,0 +1,86 @@
+"""Step times of each cycle on each rung: what time shares are computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sfbench.analyze.intervals import Array
+from sfbench.analyze.steps import ordinary, rank_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cycles:
+    """Mean seconds per step; nan where a rung did not run. n cycles, R ranks, in order."""
+
+    launch: npt.NDArray[np.int64]
+    """Launch of each cycle. Shape (n,)."""
+    train_s: Array
+    """Job step on the real loader, gradient sync on. Shape (n,)."""
+    cached_s: Array
+    """Job step on replayed batches, gradient sync on. Shape (n,)."""
+    slowest_s: Array
+    """Mean over steps of the slowest rank's step, sync off: E_i max_r c_ri. Shape (n,)."""
+    unsynced_s: Array
+    """Each rank's own step, sync off: c_r. Shape (n, R)."""
+    solo_s: Array
+    """Each rank's step with the others parked: s_r. Shape (n, R)."""
+
+
+def cycles(steps: pd.DataFrame, job: pd.DataFrame) -> Cycles:
+    """Cycles of one point, of all its launches, in order.
+
+    ``steps``: the step frame of the point with warmup labelled; ``job``: ``job_steps`` of it.
+    Steps in warmup, or in which a rank validated or saved, are left out on all ranks.
+    """
+    kept = ordinary(job)
+    keys = kept[["launch", "cycle"]].drop_duplicates().sort_values(["launch", "cycle"])
+    index = pd.MultiIndex.from_frame(keys)
+    ranks = int(steps["devices"].iloc[0]) if len(steps) else 0
+    return Cycles(
+        launch=keys["launch"].to_numpy(dtype=np.int64),
+        train_s=_per_cycle(kept, "train", "step_s", index),
+        cached_s=_per_cycle(kept, "cached", "step_s", index),
+        slowest_s=_per_cycle(kept, "unsynced", "slowest_s", index),
+        unsynced_s=_per_rank(rank_rows(steps, kept, "unsynced"), index, ranks),
+        solo_s=_per_rank(_solo_rows(steps), index, ranks),
+    )
+
+
+def filled_solo(cycles: Cycles) -> Array:
+    """Solo times with a rank's missing cycles estimated: the rank's mean plus the cycle's drift.
+
+    Not every rank need have a turn in every cycle. nan remains where a rank had none at all.
+    """
+    filled = cycles.solo_s.copy()
+    for launch in np.unique(cycles.launch):
+        here = cycles.launch == launch
+        table = cycles.solo_s[here]
+        known = np.isfinite(table)
+        if known.any(axis=0).all() and known.any(axis=1).all():
+            means = np.nanmean(table, axis=0)
+            drift = np.nanmean(table - means, axis=1, keepdims=True)
+            filled[here] = np.where(known, table, means + drift)
+    return filled
+
+
+def _per_cycle(kept: pd.DataFrame, rung: str, column: str, index: pd.MultiIndex) -> Array:
+    rows = kept[(kept["rung"] == rung).to_numpy()]
+    means = rows.groupby(["launch", "cycle"])[column].mean()
+    return means.reindex(index).to_numpy(dtype=np.float64)
+
+
+def _solo_rows(steps: pd.DataFrame) -> pd.DataFrame:
+    solo = steps["measured"] & (steps["rung"] == "solo") & (steps["turn"] == steps["rank"])
+    rows = steps[(solo & ~steps["warmup"]).to_numpy()]
+    return rows[(rows["other_s"] <= 0).to_numpy()]
+
+
+def _per_rank(rows: pd.DataFrame, index: pd.MultiIndex, ranks: int) -> Array:
+    """Mean step time by cycle and rank, nan where there is none."""
+    means = rows.groupby(["launch", "cycle", "rank"])["step_s"].mean().unstack("rank")
+    table = means.reindex(index=index, columns=range(ranks))
+    return table.to_numpy(dtype=np.float64)

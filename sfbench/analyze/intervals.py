@@ -1,0 +1,107 @@
+"""95 % intervals from few, grouped values: Student's t on rounds and blocks.
+
+A value is measured in blocks, blocks stand in launches, and launches may differ by more than their
+blocks do (another layout in memory, another mood of the machine). One-way random effects: an F test
+tells whether launches differ; where p > 0.25 all blocks are pooled, else the launches are the
+sample. The limit of 0.25 is that of Bozivich, Bancroft and Hartley (1956), "Power of analysis of
+variance test procedures for certain incompletely specified models", Ann. Math. Stat. 27(4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from sfbench.schema import Interval
+
+Array = npt.NDArray[np.float64]
+
+CONFIDENCE = 0.95
+POOL_ABOVE_P = 0.25
+WIDEST_FACTOR = 1000.0
+"""A ratio that may be off by more than this has no interval worth a number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How well a mean is known."""
+
+    error: float
+    """Standard error, in the unit of the values."""
+    dof: float
+    """Degrees of freedom behind it."""
+
+    @property
+    def half_width(self) -> float:
+        """Half of the 95 % interval."""
+        return float(special.stdtrit(self.dof, (1 + CONFIDENCE) / 2)) * self.error
+
+
+def grouped_spread(groups: Sequence[Array]) -> Spread | None:
+    """Spread of the mean over all values, grouped by launch. None with fewer than two values.
+
+    Pooled: s^2 / n with n - 1 degrees of freedom, where blocks of different launches differ no
+    more than blocks of one. Else, with R launches of n_r values each, means m_r and grand mean m:
+    R / (R - 1) * sum (n_r / n)^2 (m_r - m)^2 with R - 1 degrees of freedom.
+    """
+    groups = [group for group in groups if len(group)]
+    values = np.concatenate([np.empty(0), *groups])
+    if len(values) < 2:
+        return None
+    if len(groups) > 1 and _launches_differ(groups, values):
+        return _between_launches(groups, values)
+    return Spread(error=float(values.std(ddof=1)) / math.sqrt(len(values)), dof=len(values) - 1)
+
+
+def _launches_differ(groups: Sequence[Array], values: Array) -> bool:
+    within_dof = len(values) - len(groups)
+    if within_dof == 0:  # one block each: launches are all there is
+        return True
+    within = sum(float(((group - group.mean()) ** 2).sum()) for group in groups) / within_dof
+    between_dof = len(groups) - 1
+    grand = values.mean()
+    between = sum(len(group) * float(group.mean() - grand) ** 2 for group in groups) / between_dof
+    if between <= within:
+        return False
+    if within == 0.0:
+        return True
+    return float(special.fdtrc(between_dof, within_dof, between / within)) <= POOL_ABOVE_P
+
+
+def _between_launches(groups: Sequence[Array], values: Array) -> Spread:
+    weights = np.array([len(group) for group in groups]) / len(values)
+    means = np.array([group.mean() for group in groups])
+    count = len(groups)
+    variance = count / (count - 1) * float((weights**2 * (means - values.mean()) ** 2).sum())
+    return Spread(error=math.sqrt(variance), dof=count - 1)
+
+
+def difference_spread(first: Spread | None, second: Spread | None) -> Spread | None:
+    """Spread of the difference of two independent means (Welch 1947, Satterthwaite 1946)."""
+    if first is None or second is None:
+        return None
+    a, b = first.error**2, second.error**2
+    if a + b == 0.0:
+        return Spread(error=0.0, dof=min(first.dof, second.dof))
+    dof = (a + b) ** 2 / (a**2 / first.dof + b**2 / second.dof)
+    return Spread(error=math.sqrt(a + b), dof=dof)
+
+
+def ratio_interval(value: float, log_spread: Spread | None) -> Interval:
+    """Interval of a positive quantity from the spread of its logarithm: value * exp(+-half)."""
+    if log_spread is None or log_spread.half_width > math.log(WIDEST_FACTOR):
+        return Interval(value=value, low=None, high=None)
+    factor = math.exp(log_spread.half_width)
+    return Interval(value=value, low=value / factor, high=value * factor)
+
+
+def mean_interval(value: float, spread: Spread | None) -> Interval:
+    """Interval of a mean that may have either sign: value +- half."""
+    if spread is None:
+        return Interval(value=value, low=None, high=None)
+    return Interval(value=value, low=value - spread.half_width, high=value + spread.half_width)

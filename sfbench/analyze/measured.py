@@ -1,0 +1,140 @@
+"""One device count as measured, before it is compared with one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pandas as pd
+
+from sfbench.analyze.cycles import cycles
+from sfbench.analyze.drift import SoloBasis, solo_basis
+from sfbench.analyze.intervals import Array
+from sfbench.analyze.rates import JobRate, job_rate
+from sfbench.analyze.shares import Shares, time_shares
+from sfbench.analyze.steps import ordinary, rank_rows
+from sfbench.collect.model import MeasuredLaunch
+from sfbench.schema import RankInfo, RankResult, Rung, StepQuantiles
+
+QUANTILES = (
+    0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5,
+    0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeasuredPoint:
+    """What the launches of one device count measured together."""
+
+    devices: int
+    launches: tuple[MeasuredLaunch, ...]
+    """Those with at least one ordinary train step."""
+    rate: JobRate
+    samples_per_step: float
+    """Of the whole job, mean."""
+    ranks: tuple[RankResult, ...]
+    rank_samples: Array
+    """Mean samples per step of each rank."""
+    quantiles: StepQuantiles
+    shares: Shares | None
+    solo: SoloBasis | None
+    torn_steps: int
+    """Train steps that were measured on some ranks only, and left out."""
+
+    @property
+    def slow_rank(self) -> int | None:
+        """The rank that is slower than the others, where one is above noise."""
+        return self.shares.slow.rank if self.shares and self.shares.slow else None
+
+
+def measure_point(
+    launches: Sequence[MeasuredLaunch], steps: pd.DataFrame, job: pd.DataFrame, *, ladder: bool
+) -> MeasuredPoint | None:
+    """Join the launches of one device count; None where not one train step is left to use.
+
+    ``steps`` and ``job``: the labelled frames, of these launches alone. ``ladder``: other rungs
+    than ``train`` were asked for.
+    """
+    kept = ordinary(job)
+    train = kept[(kept["rung"] == "train").to_numpy()]
+    if not len(train):
+        return None
+    devices = launches[0].plan.devices
+    rate = job_rate(train)
+    good = {one.launch for one in rate.launches}
+    used = tuple(m for m in launches if m.plan.index in good)
+    rows = rank_rows(steps, kept, "train")
+    by_cycle = cycles(steps, job)
+    shares = time_shares(by_cycle, unavailable(used)) if ladder else None
+    slow = shares.slow.rank if shares and shares.slow else None
+    return MeasuredPoint(
+        devices=devices,
+        launches=used,
+        rate=rate,
+        samples_per_step=float(train["samples"].mean()),
+        ranks=_rank_results(used, rows, by_cycle.solo_s),
+        rank_samples=_sums(rows, "samples", devices) / len(train),
+        quantiles=_quantiles(rows),
+        shares=shares,
+        solo=solo_basis(by_cycle, slow, {m.plan.index: m.plan.round for m in used}),
+        torn_steps=_torn(steps, job, devices),
+    )
+
+
+def unavailable(launches: Sequence[MeasuredLaunch]) -> Mapping[Rung, str]:
+    """Why rungs could not run, over all launches."""
+    reasons: dict[Rung, str] = {}
+    for launch in launches:
+        if launch.record is not None:
+            reasons |= cast("dict[Rung, str]", launch.record.unavailable)
+    return reasons
+
+
+def _rank_results(
+    launches: Sequence[MeasuredLaunch], rows: pd.DataFrame, solo_s: Array
+) -> tuple[RankResult, ...]:
+    """Each rank by its own clock: its samples / its time, from its ordinary train steps."""
+    infos = _infos(launches)
+    ranks = solo_s.shape[1]
+    samples, seconds = _sums(rows, "samples", ranks), _sums(rows, "step_s", ranks)
+    waits, steps = _sums(rows, "data_wait_s", ranks), np.bincount(rows["rank"], minlength=ranks)
+    solo = [values[np.isfinite(values)] for values in solo_s.T]
+    return tuple(
+        RankResult(
+            rank=rank,
+            local_rank=infos[rank].local_rank,
+            host=infos[rank].host,
+            device=infos[rank].device,
+            samples_per_s=float(samples[rank] / seconds[rank]),
+            solo_step_s=float(solo[rank].mean()) if len(solo[rank]) else None,
+            data_wait_s=float(waits[rank] / steps[rank]),
+        )
+        for rank in sorted(infos)
+    )
+
+
+def _sums(rows: pd.DataFrame, column: str, ranks: int) -> Array:
+    """Total of a column by rank."""
+    weights = rows[column].to_numpy(dtype=np.float64)
+    return np.bincount(rows["rank"], weights=weights, minlength=ranks).astype(np.float64)
+
+
+def _infos(launches: Sequence[MeasuredLaunch]) -> dict[int, RankInfo]:
+    infos: dict[int, RankInfo] = {}
+    for launch in launches:
+        if launch.record is not None:
+            infos |= {info.rank: info for info in launch.record.ranks}
+    return infos
+
+
+def _quantiles(rows: pd.DataFrame) -> StepQuantiles:
+    values = np.quantile(rows["step_s"].to_numpy(dtype=np.float64), QUANTILES)
+    return StepQuantiles(q=QUANTILES, step_s=tuple(float(v) for v in values))
+
+
+def _torn(steps: pd.DataFrame, job: pd.DataFrame, devices: int) -> int:
+    rows = int((steps["measured"] & (steps["rung"] == "train")).sum())
+    whole = int((job["rung"] == "train").sum())
+    return -(-(rows - whole * devices) // devices)

@@ -1,0 +1,101 @@
+"""Samples per second of the whole job at one device count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from sfbench.analyze.intervals import Array, Spread, grouped_spread
+
+WHOLE_BLOCK = 0.5
+"""A block with fewer steps than this part of the usual says little by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LaunchRate:
+    """What one launch measured on the ``train`` rung."""
+
+    launch: int
+    round: int
+    samples: float
+    """Of all ranks."""
+    seconds: float
+    """Wall time of the same steps."""
+    steps: int
+    blocks: Array
+    """samples/s of each block, in order."""
+    log_blocks: Array
+    """Logarithms of those of the whole blocks: what intervals are made of."""
+    log_step_s: Array
+    """Logarithms of the same blocks' mean step time, in s."""
+
+    @property
+    def samples_per_s(self) -> float:
+        """Total samples / total time."""
+        return self.samples / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JobRate:
+    """A point's launches, by launch."""
+
+    launches: tuple[LaunchRate, ...]
+
+    @property
+    def samples_per_s(self) -> float:
+        """Total samples / total time: a mean of rates would overweight the fast blocks."""
+        return sum(one.samples for one in self.launches) / self.seconds
+
+    @property
+    def seconds(self) -> float:
+        """Wall time measured."""
+        return sum(one.seconds for one in self.launches)
+
+    @property
+    def steps(self) -> int:
+        """Steps measured."""
+        return sum(one.steps for one in self.launches)
+
+    @property
+    def log_spread(self) -> Spread | None:
+        """Spread of log samples/s over launches and blocks."""
+        return grouped_spread([one.log_blocks for one in self.launches])
+
+    @property
+    def log_step_spread(self) -> Spread | None:
+        """Spread of log step time over launches and blocks."""
+        return grouped_spread([one.log_step_s for one in self.launches])
+
+
+def job_rate(train: pd.DataFrame) -> JobRate:
+    """Rates from the ordinary ``train`` steps of one point (``steps.ordinary`` of ``job_steps``).
+
+    Uses ``launch``, ``round``, ``block``, ``step_s`` (mean over ranks, s), ``samples`` (sum).
+    """
+    blocks = train.groupby(["launch", "round", "block"], sort=True, as_index=False).agg(
+        samples=("samples", "sum"), seconds=("step_s", "sum"), steps=("step_s", "size")
+    )
+    launches = [
+        _launch_rate(blocks[(blocks["launch"] == launch).to_numpy()])
+        for launch in blocks["launch"].unique()
+    ]
+    return JobRate(launches=tuple(launches))
+
+
+def _launch_rate(blocks: pd.DataFrame) -> LaunchRate:
+    samples = blocks["samples"].to_numpy(dtype=np.float64)
+    seconds = blocks["seconds"].to_numpy(dtype=np.float64)
+    steps = blocks["steps"].to_numpy(dtype=np.float64)
+    whole = steps >= WHOLE_BLOCK * np.median(steps)
+    return LaunchRate(
+        launch=int(blocks["launch"].iloc[0]),
+        round=int(blocks["round"].iloc[0]),
+        samples=float(samples.sum()),
+        seconds=float(seconds.sum()),
+        steps=int(steps.sum()),
+        blocks=samples / seconds,
+        log_blocks=np.log(samples[whole] / seconds[whole]),
+        log_step_s=np.log(seconds[whole] / steps[whole]),
+    )

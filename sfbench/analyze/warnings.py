@@ -1,0 +1,133 @@
+"""What a reader of a point's numbers must know before believing them. Each ends with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import numpy as np
+
+from sfbench import units
+from sfbench.analyze.drift import disagree
+from sfbench.analyze.efficiency import SUSPECT_ABOVE
+from sfbench.analyze.measured import MeasuredPoint
+from sfbench.plan.model import SweepPlan
+from sfbench.schema import Interval, Point
+
+MIN_STEPS = 20
+"""With fewer measured steps a point rests on little."""
+SAME_BATCH = 0.01
+"""Batches that differ by less count as the same."""
+
+
+def measured_warnings(plan: SweepPlan, point: MeasuredPoint) -> tuple[str, ...]:
+    """Warnings that the point gives rise to by itself."""
+    return tuple(
+        chain(
+            _threads(plan, point),
+            _few_steps(point),
+            _torn(point),
+            _uneven(point),
+            _ended_early(point),
+            _notes(point),
+        )
+    )
+
+
+def compared_warnings(
+    plan: SweepPlan, point: Point, samples_per_step: float, one: MeasuredPoint
+) -> tuple[str, ...]:
+    """Warnings that come from comparing ``point`` with the point at 1 device."""
+    return tuple(
+        chain(
+            _batch(plan, point.devices, samples_per_step, one.samples_per_step),
+            _suspect(point.efficiency),
+            _drift(point.efficiency, point.efficiency_drift_corrected),
+        )
+    )
+
+
+def _threads(plan: SweepPlan, point: MeasuredPoint) -> Iterator[str]:
+    seen = {
+        info.threads for m in point.launches if m.record is not None for info in m.record.ranks
+    } - {plan.threads_per_device}
+    if seen:
+        counts = ", ".join(str(n) for n in sorted(seen))
+        yield (
+            f"not comparable: ranks ran {counts} threads, {plan.threads_per_device} were set; "
+            "the script changes them. Take that out of the script, or set --threads-per-device"
+        )
+
+
+def _few_steps(point: MeasuredPoint) -> Iterator[str]:
+    if point.rate.steps < MIN_STEPS:
+        yield (
+            f"only {point.rate.steps} steps were measured: give it more time with --seconds, "
+            "or the script more data"
+        )
+
+
+def _torn(point: MeasuredPoint) -> Iterator[str]:
+    if point.torn_steps:
+        yield (
+            f"{point.torn_steps} train steps measured on some ranks only are left out: "
+            "the ranks do not make the same steps"
+        )
+
+
+def _uneven(point: MeasuredPoint) -> Iterator[str]:
+    low, high = float(np.min(point.rank_samples)), float(np.max(point.rank_samples))
+    if high > low * (1 + SAME_BATCH):
+        yield (
+            f"ranks take {units.count(round(low, 1))} to {units.count(round(high, 1))} samples per "
+            "step: give each rank the same share, as DistributedSampler with drop_last does"
+        )
+
+
+def _ended_early(point: MeasuredPoint) -> Iterator[str]:
+    ended = sum(1 for m in point.launches if m.record is not None and m.record.ended_early)
+    if ended:
+        yield (
+            f"the script ended by itself before the measuring time was used, in {ended} of "
+            f"{len(point.launches)} launches: give it more epochs or data for a narrower interval"
+        )
+
+
+def _notes(point: MeasuredPoint) -> Iterator[str]:
+    notes = [m.outcome.notes + (m.record.notes if m.record else ()) for m in point.launches]
+    yield from dict.fromkeys(chain.from_iterable(notes))
+
+
+def _batch(plan: SweepPlan, devices: int, here: float, one: float) -> Iterator[str]:
+    if plan.scaling == "strong":
+        if abs(here / one - 1) > SAME_BATCH:
+            yield (
+                f"global batch is {units.count(here)} here and {units.count(one)} at 1 device: "
+                "this is not strong scaling; check --global-batch and the script's batch size"
+            )
+    elif abs(here / devices / one - 1) > SAME_BATCH:
+        yield (
+            f"batch per device is {units.count(here / devices)} here and {units.count(one)} at "
+            "1 device: the script changes it with the device count, so this is not weak scaling; "
+            "fix its batch per device, or compare with --scaling strong"
+        )
+
+
+def _suspect(efficiency: Interval | None) -> Iterator[str]:
+    if efficiency is not None and efficiency.value > SUSPECT_ABOVE:
+        yield (
+            f"efficiency {units.percent_interval(efficiency)} is above "
+            f"{units.percent(SUSPECT_ABOVE)}: suspect the 1-device baseline. Usual causes: data "
+            "read for the first time at 1 device (cold page cache), other threads, another batch "
+            "per device. Run the sweep again, with more --rounds"
+        )
+
+
+def _drift(plain: Interval | None, corrected: Interval | None) -> Iterator[str]:
+    if plain is not None and corrected is not None and disagree(plain, corrected):
+        yield (
+            f"the machine changed its speed during the sweep: efficiency is "
+            f"{units.percent_interval(plain)} as measured and "
+            f"{units.percent_interval(corrected)} with that drift taken out. "
+            "Free the machine of other work, or use more --rounds"
+        )

@@ -1,0 +1,98 @@
+"""Launch records to one tidy frame: a row per (launch, rank, step)."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sfbench.collect.model import MeasuredLaunch
+from sfbench.errors import MeasureError
+from sfbench.launch.model import LaunchOutcome
+from sfbench.plan.model import LaunchPlan
+from sfbench.probe import record
+from sfbench.schema import RUNGS, STEP_COLUMNS
+
+FRAME_COLUMNS = ("launch", "round", "devices", *STEP_COLUMNS, "warmup")
+
+_WHOLE = {
+    "rank": np.int32,
+    "step": np.int64,
+    "block": np.int32,
+    "cycle": np.int32,
+    "turn": np.int32,
+    "samples": np.int64,
+}
+
+
+def read_launch(plan: LaunchPlan, outcome: LaunchOutcome) -> MeasuredLaunch:
+    """Read what a launch left; a launch that failed has no record.
+
+    Raises:
+        MeasureError: the record is damaged or of another version.
+    """
+    if outcome.record is None:
+        return MeasuredLaunch(plan=plan, outcome=outcome, record=None)
+    try:
+        header, steps = record.read(outcome.record)
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise MeasureError(
+            f"{plan.devices} devices, round {plan.round}: "
+            f"the launch's record {outcome.record} cannot be read: {error}"
+        ) from error
+    return MeasuredLaunch(plan=plan, outcome=outcome, record=header, steps=steps)
+
+
+def step_frame(launches: Sequence[MeasuredLaunch]) -> pd.DataFrame:
+    """Make the frame of all launches that were measured.
+
+    Columns: ``launch`` (index in the sweep), ``round`` and ``devices``, then ``STEP_COLUMNS`` with
+    counts as integers, ``rung`` as a category of its names, ``measured`` as a bool, times in
+    seconds; last ``warmup``: the step came before the launch's first block.
+
+    Raises:
+        MeasureError: a count that is not whole, or a rung that does not exist.
+    """
+    measured = [(launch.plan, launch.steps) for launch in launches if launch.steps is not None]
+    lengths = [len(steps) for _, steps in measured]
+    columns: dict[str, object] = {
+        "launch": _repeat([plan.index for plan, _ in measured], lengths),
+        "round": _repeat([plan.round for plan, _ in measured], lengths),
+        "devices": _repeat([plan.devices for plan, _ in measured], lengths),
+    }
+    for i, name in enumerate(STEP_COLUMNS):
+        values = np.concatenate([np.empty(0), *(steps[:, i] for _, steps in measured)])
+        columns[name] = _column(name, values)
+        if name == "block":
+            columns["warmup"] = values < 0
+    return pd.DataFrame(columns, columns=list(FRAME_COLUMNS), copy=False)
+
+
+def _repeat(values: Sequence[int], lengths: Sequence[int]) -> npt.NDArray[np.int32]:
+    return np.repeat(np.array(values, dtype=np.int32), lengths)
+
+
+def _column(name: str, values: npt.NDArray[np.float64]) -> object:
+    if name == "rung":
+        return _rung(values)
+    if name == "measured":
+        return values != 0
+    if name in _WHOLE:
+        return _whole(name, values).astype(_WHOLE[name])
+    return values
+
+
+def _rung(values: npt.NDArray[np.float64]) -> pd.Categorical[str]:
+    if not np.isin(values, np.arange(len(RUNGS))).all():
+        raise MeasureError(f"a launch record holds a rung outside 0..{len(RUNGS) - 1}")
+    names = pd.Index([str(rung) for rung in RUNGS])
+    return pd.Categorical.from_codes(values.astype(np.int8), categories=names)
+
+
+def _whole(name: str, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    if not np.array_equal(values, np.rint(values)):  # nan is not equal to itself
+        raise MeasureError(f"a launch record holds a {name} that is no whole number")
+    return values

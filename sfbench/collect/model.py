@@ -1,0 +1,24 @@
+"""One launch as collected: what was planned, how it ended, what it measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sfbench.launch.model import LaunchOutcome
+from sfbench.plan.model import LaunchPlan
+from sfbench.schema import LaunchRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredLaunch:
+    """A launch that has ended, well or not."""
+
+    plan: LaunchPlan
+    outcome: LaunchOutcome
+    record: LaunchRecord | None
+    """Set exactly where the outcome is ok."""
+    steps: npt.NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
+    """Step table beside the record, one row per (rank, step), columns ``STEP_COLUMNS``."""

@@ -1,0 +1,259 @@
+"""Time shares by the ladder of rungs, on step times worked by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import StepTable, measured
+
+from sfbench.analyze.cycles import Cycles, cycles, filled_solo
+from sfbench.analyze.shares import Shares, time_shares
+from sfbench.analyze.slow import pick_slow
+from sfbench.analyze.steps import job_steps
+from sfbench.collect.frames import step_frame
+from sfbench.schema import TimeShare
+
+PARTS = ("compute", "host", "straggler", "jitter", "communication", "data")
+
+
+def values(shares: TimeShare) -> list[float | None]:
+    return [getattr(shares, part).value for part in PARTS]
+
+
+def ladder(
+    *, cycles_: int = 6, train: float, cached: float, unsynced: list[list[float]], solo: list[float]
+) -> Cycles:
+    """Cycles that are all alike; ``unsynced`` by step and rank."""
+    table = StepTable(len(solo))
+    for cycle in range(cycles_):
+        table.block("train", [train] * 8, cycle=cycle)
+        table.block("cached", [cached] * 4, cycle=cycle)
+        table.block("unsynced", unsynced, cycle=cycle)
+        table.solo(solo, cycle=cycle)
+    steps = step_frame([measured(0, table)])
+    return cycles(steps, job_steps(steps))
+
+
+def shares_of(found: Cycles) -> Shares:
+    shares = time_shares(found, {})
+    assert shares is not None
+    return shares
+
+
+def test_data_communication_host_and_compute_are_told_apart() -> None:
+    # GIVEN ranks alike: 40 ms alone, 42 together, 50 with sync, 60 with the loader
+    found = ladder(train=0.060, cached=0.050, unsynced=[[0.042, 0.042]] * 4, solo=[0.040, 0.040])
+    got = shares_of(found)
+    assert values(got.seconds) == pytest.approx([0.040, 0.002, 0.0, 0.0, 0.008, 0.010])
+    assert values(got.time_share) == pytest.approx([40 / 60, 2 / 60, 0.0, 0.0, 8 / 60, 10 / 60])
+    assert (got.step_s, got.cycles, got.slow) == (pytest.approx(0.060), 6, None)
+
+
+def test_a_slow_rank_is_a_straggler_and_no_part_of_the_others_compute() -> None:
+    # GIVEN rank 2 of 3 is 15 ms slower, alone and together
+    slow = [[0.042, 0.042, 0.057]] * 4
+    found = ladder(train=0.070, cached=0.065, unsynced=slow, solo=[0.040, 0.040, 0.055])
+    got = shares_of(found)
+    assert values(got.seconds) == pytest.approx([0.040, 0.002, 0.015, 0.0, 0.008, 0.005])
+    assert got.slow is not None
+    assert got.slow.rank == 2
+    assert got.slow.excess_s.value == pytest.approx(0.015)
+
+
+def test_a_rank_that_is_slow_in_turn_is_jitter() -> None:
+    # GIVEN one rank in each step takes 30 ms more, each as often
+    rotating = [[0.070, 0.040], [0.040, 0.070]] * 2
+    found = ladder(train=0.075, cached=0.075, unsynced=rotating, solo=[0.055, 0.055])
+    got = shares_of(found)
+    # THEN E max = 70, every rank's mean 55: 15 ms of jitter, no straggler
+    assert values(got.seconds) == pytest.approx([0.055, 0.0, 0.0, 0.015, 0.005, 0.0])
+    assert got.slow is None
+
+
+def test_at_one_device_there_are_neither_stragglers_nor_jitter() -> None:
+    found = ladder(train=0.050, cached=0.041, unsynced=[[0.041]] * 4, solo=[0.040])
+    got = shares_of(found)
+    assert values(got.seconds) == pytest.approx([0.040, 0.001, 0.0, 0.0, 0.0, 0.009])
+    assert got.time_share.straggler.low == got.time_share.straggler.high == 0.0
+
+
+def test_intervals_are_paired_over_cycles() -> None:
+    # GIVEN a machine that gets 10 % slower cycle by cycle, with data always a fifth of the step
+    table = StepTable(1)
+    for cycle in range(6):
+        speed = 1.1**cycle
+        table.block("train", [0.050 * speed] * 4, cycle=cycle)
+        table.block("cached", [0.040 * speed] * 4, cycle=cycle)
+    steps = step_frame([measured(0, table)])
+    got = shares_of(cycles(steps, job_steps(steps)))
+    # THEN the share is known exactly although step times are not
+    data = got.time_share.data
+    assert data.value == pytest.approx(0.2)
+    assert (data.low, data.high) == (pytest.approx(0.2), pytest.approx(0.2))
+    assert got.seconds.data.low is not None
+    assert got.seconds.data.low < 0.9 * 0.0154
+
+
+def test_an_interval_worked_by_hand() -> None:
+    # GIVEN steps of 1 s of which data takes 0.1, 0.2, 0.3 in three cycles
+    table = StepTable(1)
+    for cycle, data in enumerate((0.1, 0.2, 0.3)):
+        table.block("train", [1.0] * 4, cycle=cycle)
+        table.block("cached", [1.0 - data] * 4, cycle=cycle)
+    steps = step_frame([measured(0, table)])
+    got = shares_of(cycles(steps, job_steps(steps))).time_share.data
+    # THEN s = 0.1, half = t(0.975; 2) * 0.1 / sqrt(3)
+    half = 4.302653 * 0.1 / math.sqrt(3)
+    assert (got.value, got.low, got.high) == (
+        pytest.approx(0.2),
+        pytest.approx(0.2 - half, rel=1e-5),
+        pytest.approx(0.2 + half, rel=1e-5),
+    )
+
+
+def test_a_rung_that_could_not_run_takes_only_its_parts_along() -> None:
+    table = StepTable(2)
+    for cycle in range(6):
+        table.block("train", [0.06] * 4, cycle=cycle).block("cached", [0.05] * 4, cycle=cycle)
+    steps = step_frame([measured(0, table)])
+    found = cycles(steps, job_steps(steps))
+    got = time_shares(found, {"unsynced": "parameters are sharded", "solo": "the same"})
+    assert got is not None
+    assert got.time_share.data.value == pytest.approx(1 / 6)
+    assert got.time_share.compute.value is None
+    assert got.time_share.compute.reason == "rung solo: the same"
+    for part in ("host", "straggler", "jitter", "communication"):
+        assert getattr(got.time_share, part).value is None
+        assert getattr(got.time_share, part).reason == "rung unsynced: parameters are sharded"
+
+
+def test_without_solo_the_rest_is_known() -> None:
+    table = StepTable(2)
+    for cycle in range(6):
+        table.block("train", [0.06] * 4, cycle=cycle).block("cached", [0.05] * 4, cycle=cycle)
+        table.block("unsynced", [[0.04, 0.04]] * 4, cycle=cycle)
+    steps = step_frame([measured(0, table)])
+    got = shares_of(cycles(steps, job_steps(steps))).seconds
+    assert values(got) == [
+        None,
+        None,
+        0.0,
+        pytest.approx(0.0),
+        pytest.approx(0.01),
+        pytest.approx(0.01),
+    ]
+    assert got.compute.reason == "rung solo: gave no measured step in steady state"
+
+
+def test_too_few_cycles_tell_no_slow_rank() -> None:
+    found = ladder(
+        cycles_=3, train=0.06, cached=0.05, unsynced=[[0.04, 0.05]] * 4, solo=[0.04, 0.05]
+    )
+    got = shares_of(found).time_share
+    assert got.data.value == pytest.approx(1 / 6)
+    assert got.communication.value == pytest.approx(0.0)
+    for part in ("compute", "host", "straggler", "jitter"):
+        assert getattr(got, part).reason == "3 cycles were measured, 4 tell a slow rank"
+
+
+def test_a_cycle_cut_short_is_not_used() -> None:
+    table = StepTable(1)
+    for cycle in range(3):
+        table.block("train", [0.05] * 4, cycle=cycle).block("cached", [0.04] * 4, cycle=cycle)
+    table.block("train", [0.09] * 4, cycle=3)
+    steps = step_frame([measured(0, table)])
+    got = shares_of(cycles(steps, job_steps(steps)))
+    assert (got.cycles, got.step_s) == (3, pytest.approx(0.05))
+
+
+def test_without_a_train_block_there_are_no_shares() -> None:
+    steps = step_frame([measured(0, StepTable(1).block("cached", [0.1] * 4, cycle=0))])
+    assert time_shares(cycles(steps, job_steps(steps)), {}) is None
+
+
+def test_turns_missing_in_a_cycle_are_estimated_from_the_ranks_mean() -> None:
+    # GIVEN rank 1 takes 10 ms more than rank 0, and the second cycle is 2 ms slower
+    nan = math.nan
+    solo = np.array([[0.040, 0.050], [0.042, nan], [0.040, 0.050]])
+    found = Cycles(
+        launch=np.zeros(3, dtype=np.int64),
+        train_s=np.ones(3),
+        cached_s=np.ones(3),
+        slowest_s=np.ones(3),
+        unsynced_s=np.ones((3, 2)),
+        solo_s=solo,
+    )
+    # THEN rank means are 122/3 and 50 ms, the cycle's drift 42 - 122/3 = 4/3 ms
+    assert filled_solo(found)[1, 1] == pytest.approx(0.050 + 0.004 / 3)
+
+
+def test_noise_makes_no_straggler() -> None:
+    # GIVEN 400 healthy launches of 8 ranks and 8 cycles, with 3 % noise
+    rng = np.random.default_rng(11)
+    found = [pick_slow(1 + 0.03 * rng.standard_normal((8, 8))) for _ in range(400)]
+    # THEN about 1 % name a rank, and the excess is zero on average
+    assert sum(one.rank is not None for one in found) <= 12
+    mean = float(np.mean([one.excess_s.mean() for one in found]))
+    assert abs(mean) < 0.002
+
+
+def test_a_slow_rank_in_noise_is_found() -> None:
+    rng = np.random.default_rng(12)
+    table = 1 + 0.03 * rng.standard_normal((8, 8))
+    table[:, 5] += 0.1
+    assert pick_slow(table).rank == 5
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (8, 1)])
+def test_a_slow_rank_needs_cycles_and_ranks(shape: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="slow"):
+        pick_slow(np.ones(shape))
+
+
+step_times = st.floats(0.01, 1.0)
+
+
+@st.composite
+def random_cycles(draw: st.DrawFn) -> Cycles:
+    ranks, count = draw(st.integers(1, 4)), draw(st.integers(4, 8))
+    seed = draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    unsynced = rng.uniform(0.01, 1.0, (count, ranks))
+    return Cycles(
+        launch=np.sort(rng.integers(0, 2, count)),
+        train_s=rng.uniform(0.01, 1.0, count),
+        cached_s=rng.uniform(0.01, 1.0, count),
+        slowest_s=unsynced.max(axis=1) * rng.uniform(1.0, 1.5, count),
+        unsynced_s=unsynced,
+        solo_s=rng.uniform(0.01, 1.0, (count, ranks)),
+    )
+
+
+@given(random_cycles())
+def test_shares_sum_to_one_and_seconds_to_the_step(found: Cycles) -> None:
+    got = shares_of(found)
+    assert sum(v for v in values(got.time_share) if v is not None) == pytest.approx(1.0)
+    assert sum(v for v in values(got.seconds) if v is not None) == pytest.approx(got.step_s)
+
+
+@given(random_cycles(), st.randoms())
+def test_the_order_of_ranks_does_not_matter(found: Cycles, random: object) -> None:
+    order = list(range(found.solo_s.shape[1]))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    turned = Cycles(
+        launch=found.launch,
+        train_s=found.train_s,
+        cached_s=found.cached_s,
+        slowest_s=found.slowest_s,
+        unsynced_s=found.unsynced_s[:, order],
+        solo_s=found.solo_s[:, order],
+    )
+    one, other = shares_of(found), shares_of(turned)
+    assert values(other.time_share) == pytest.approx(values(one.time_share))
+    if one.slow is not None:
+        assert other.slow is not None
+        assert order[other.slow.rank] == one.slow.rank
