@@ -100,7 +100,8 @@ def _run_script(job: RankJob) -> None:
     # Workers that start by spawn rebuild path and folder from these.
     multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined] # noqa: PTH109
     source = Path(path).read_bytes()
-    exec(compile(source, path, "exec"), main.__dict__)
+    # This module's own __future__ imports are not the script's.
+    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
 
 
 def _ended(session: Session) -> None:
