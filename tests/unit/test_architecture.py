@@ -1,0 +1,214 @@
+"""The rules of the code base that a reader relies on, read from the sources."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "sfbench"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+SOURCES = [*MODULES, *sorted((ROOT / "workloads").glob("*.py"))]
+
+# Data flows one way. A stage imports leaves, itself and the stages before its own line.
+STAGES = (
+    ("plan",),
+    ("launch",),
+    ("probe",),
+    ("collect",),
+    ("analyze",),
+    ("diagnose",),
+    ("report", "gate", "predict"),
+)
+LEAVES = {"schema", "errors", "units", "data", "steady", "feeding"}
+# What ties stages together; nothing but a front may import one.
+FRONTS = {"__init__", "api", "cli", "progress", "sweeps"}
+# Files that pass between ranks and their launcher: both sides know the form, and nothing else.
+FILES_OF_RANKS = {"sfbench.probe.heartbeat", "sfbench.probe.record"}
+
+PROBE_LIBRARIES = {"torch", "numpy"}
+LONGEST_MODULE = 400
+LONGEST_FUNCTION = 60
+
+
+def unit_of(path: Path) -> str:
+    """Top-level part of the package that a file belongs to: ``probe``, ``schema``, ``cli``."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def modules_of(*units: str) -> list[Path]:
+    return [path for path in MODULES if unit_of(path) in units]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names of all that a module imports, inside functions and for type checking too."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            head = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{head}.{alias.name}" for alias in node.names)
+
+
+def own_units(path: Path) -> set[str]:
+    """Parts of sfbench that a module imports, but for files of ranks and names of the root."""
+    names = {name for name in imports(path) if name.startswith("sfbench.")}
+    of_files = {n for n in names if any(f"{n}.".startswith(f"{f}.") for f in FILES_OF_RANKS)}
+    return {name.split(".")[1] for name in names - of_files} & {unit_of(p) for p in MODULES}
+
+
+def libraries(path: Path) -> set[str]:
+    """Third-party packages that a module imports."""
+    tops = {name.split(".")[0] for name in imports(path)}
+    return tops - set(sys.stdlib_module_names) - {"sfbench"}
+
+
+def may_import(unit: str) -> set[str]:
+    left: set[str] = set()
+    for line in STAGES:
+        if unit in line:
+            return LEAVES | left | {unit}
+        left |= set(line)
+    return LEAVES
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_every_part_of_the_package_has_a_place() -> None:
+    stages = {name for line in STAGES for name in line}
+
+    unknown = {unit_of(path) for path in MODULES} - stages - LEAVES - FRONTS
+
+    assert unknown == set(), "name it as a stage, a leaf or a front"
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if unit_of(p) not in FRONTS], ids=relative)
+def test_imports_go_to_leaves_and_to_the_left(path: Path) -> None:
+    wrong = own_units(path) - may_import(unit_of(path))
+
+    assert wrong == set()
+
+
+def test_probe_imports_only_torch_numpy_and_the_standard_library() -> None:
+    own = {leaf for path in modules_of("probe") for leaf in own_units(path)}
+
+    used = {p: libraries(p) - PROBE_LIBRARIES for p in modules_of("probe", *own & LEAVES)}
+
+    assert own <= LEAVES | {"probe"}
+    assert {relative(p): names for p, names in used.items() if names} == {}
+
+
+@pytest.mark.parametrize("name", sorted(FILES_OF_RANKS))
+def test_files_of_ranks_stand_alone(name: str) -> None:
+    path = ROOT / f"{name.replace('.', '/')}.py"
+
+    assert own_units(path) <= LEAVES
+    assert libraries(path) <= {"numpy"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_a_module_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LONGEST_MODULE
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_functions_are_short(path: Path) -> None:
+    # Counted from the first line of the body: an option list is not length to follow.
+    long = {
+        node.name: length
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or 0) - node.body[0].lineno + 1) > LONGEST_FUNCTION
+    }
+
+    assert long == {}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_what_is_public_has_a_docstring(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    public = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and not node.name.startswith("_")
+        and "overload" not in map(ast.unparse, node.decorator_list)
+    ]
+
+    bare = [node.name for node in public if not ast.get_docstring(node)]
+
+    assert bare == []
+    assert is_empty(tree) or ast.get_docstring(tree), "the module says what it is"
+
+
+def is_empty(tree: ast.Module) -> bool:
+    """Whether a file does no more than make its folder a package."""
+    return all(isinstance(node, ast.Expr) for node in tree.body)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_sources_parse_as_the_oldest_python(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 10))
+
+
+def test_only_the_command_line_prints_to_stdout() -> None:
+    printing = {
+        relative(path)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+        and not any(keyword.arg == "file" for keyword in node.keywords)
+    }
+
+    assert printing <= {"sfbench/cli.py"}
+
+
+# What the project's files must not hold. Patterns are written so that none matches itself.
+HOSTS = {
+    "127.0.0.1",
+    "arxiv.org",
+    "doi.org",
+    "docs.pytorch.org",
+    "example.com",
+    "keepachangelog.com",
+    "localhost",
+    "pytorch.org",
+    "semver.org",
+    "www.apache.org",
+    "www.w3.org",
+}
+UNFINISHED = re.compile(
+    r"\b(T[O]DO|FI[X]ME|X[X]X|NotImplemented[E]rror|pytest\.ski[p]|\.skipi[f])\b"
+)
+ONE_MACHINE = re.compile(r"(?<![\w.])/(?:home|root|work|opt)/[\w.]")
+A_TRACKER = re.compile(r"\b[Ii]ssues? #?\d|\(#\d+\)")
+A_HOST = re.compile(r"https?://([\w.-]+)")
+
+
+def project_files() -> list[Path]:
+    tops = ("sfbench", "workloads", "tests", "docs", ".ci", ".github")
+    files = [path for top in tops for path in (ROOT / top).rglob("*") if path.is_file()]
+    files += [path for path in ROOT.iterdir() if path.is_file() and path.name != "LICENSE"]
+    text = {".py", ".md", ".toml", ".txt", ".yml", ".html", ".css", ".j2", ".cfg", ""}
+    return [p for p in files if p.suffix in text and "__pycache__" not in p.parts]
+
+
+@pytest.mark.parametrize("path", project_files(), ids=relative)
+def test_the_project_speaks_of_itself(path: Path) -> None:
+    text = path.read_text()
+
+    found = [m.group() for p in (UNFINISHED, ONE_MACHINE, A_TRACKER) for m in p.finditer(text)]
+    foreign = set(A_HOST.findall(text)) - HOSTS
+
+    assert (found, foreign) == ([], set())
