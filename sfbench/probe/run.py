@@ -97,6 +97,8 @@ def _run_script(job: RankJob) -> None:
     sys.modules["__main__"] = main
     sys.argv = [path, *job.args]
     sys.path[0:1] = [str(Path(path).parent)]
+    # Ranks come from a fork server; the script's own processes start as they do elsewhere.
+    multiprocessing.set_start_method(None, force=True)
     # Workers that start by spawn rebuild path and folder from these.
     multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined] # noqa: PTH109
     source = Path(path).read_bytes()
