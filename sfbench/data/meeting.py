@@ -1,20 +1,17 @@
 """Where the ranks of one node meet: a private folder, led by local rank 0.
 
     <tmp>/sfbench-<uid>/<job>/lead           which session leads, written by rename
-    <tmp>/sfbench-<uid>/<job>/<token>/lock   locked by local rank 0 for as long as it lives
+    <tmp>/sfbench-<uid>/<job>/<token>/lock   held by local rank 0 for as long as it lives
+    <tmp>/sfbench-<uid>/<job>/<token>/<local rank>.joined, or .left when that rank has ended
     <tmp>/sfbench-<uid>/<job>/<token>/<call>.started
     <tmp>/sfbench-<uid>/<job>/<token>/<call>.<local rank>   one outcome for each other rank
 
-The folder is on the node's own disk, whatever file system the data is on. The lock is a POSIX
-record lock: the kernel frees it when the process dies, however it dies, and a forked child (a
-download pool, a loader worker) does not inherit it, as it would an flock. A process frees such a
-lock by closing *any* descriptor of the file, so the leader opens it once.
+The folder is on the node's own disk, whatever file system the data is on.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -22,11 +19,12 @@ import shutil
 import socket
 import stat
 import tempfile
-import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sfbench.data.locks import held, hold, remove_dead, remove_stale_jobs
+from sfbench.data.process import boot_s, process_start_s, start_ticks
 from sfbench.errors import UsageError
 
 # What tells two jobs on one node apart, and two nodes that share a disk. GROUP_RANK is torchrun's
@@ -37,31 +35,98 @@ _JOB = (
 )  # fmt: skip
 _UNIQUE = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_STEP_ID")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_STALE_S = 3600.0
 _OWNER_ONLY = 0o700
 _ATTEMPTS = 10
+# Ranks of one start begin within this time of each other.
+_ONE_START_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """The life of one local rank 0, as its peers see it."""
+    """The life of one local rank 0, as all ranks of the node see it."""
 
-    folder: Path
+    token: str
     pid: int
-    started_s: float
+    began_s: float
     """Seconds since boot at which it began to lead."""
+    parent: str | None
+    """Who started it."""
+    local_world_size: int
 
-    def alive(self) -> bool:
-        """Whether the leading process still holds its lock."""
-        return _locked(self.folder / "lock")
+    def folder(self, job: Path) -> Path:
+        """Where its files are."""
+        return job / self.token
+
+
+class Leader:
+    """Local rank 0's side of its session."""
+
+    def __init__(self, job: Path, local_world_size: int) -> None:
+        """Lead the job's folder, cleared of what dead sessions left in it."""
+        self._session = Session(
+            token=uuid.uuid4().hex,
+            pid=os.getpid(),
+            began_s=boot_s(),
+            parent=_parent(),
+            local_world_size=local_world_size,
+        )
+        self._job, self._folder = job, self._session.folder(job)
+        _make(self._folder)
+        self._lock = hold(self._folder)
+        remove_dead(job, keep=self._folder)
+        remove_stale_jobs(job)
+        partial = job / f"lead.{self._session.token}"
+        partial.write_text(json.dumps(asdict(self._session)))
+        partial.replace(job / "lead")
+
+    def start(self, call: str) -> None:
+        """Tell the others that the call has begun."""
+        (self._folder / f"{call}.started").touch()
+
+    def publish(self, call: str, outcome: bytes) -> None:
+        """Give each other rank the outcome of the call."""
+        source = self._folder / f"{call}.partial"
+        source.write_bytes(outcome)
+        for local_rank in range(1, self._session.local_world_size):
+            os.link(source, self._folder / f"{call}.{local_rank}")
+        source.unlink()
+        (self._folder / f"{call}.started").unlink()
+
+    def close(self) -> None:
+        """Stop leading. What others have still to take stays; the last to leave removes it.
+
+        The lock is freed first: the last other rank, if it leaves meanwhile, then sees it free.
+        """
+        os.close(self._lock)
+        _remove_if_over(self._job, self._session)
+
+
+class Follower:
+    """Another local rank's side of the session that it joined."""
+
+    def __init__(self, job: Path, session: Session, local_rank: int) -> None:
+        """Join. Raises ``FileNotFoundError`` where the session is over for all."""
+        self._job, self._session, self._local_rank = job, session, local_rank
+        self._folder = session.folder(job)
+        self._joined = _joined(self._folder, local_rank)
+        self._joined.touch()
+
+    @property
+    def leader_pid(self) -> int:
+        """The process that leads."""
+        return self._session.pid
+
+    def led(self) -> bool:
+        """Whether the leading process lives."""
+        return held(self._folder)
 
     def started(self, call: str) -> bool:
-        """Whether local rank 0 has entered the call."""
-        return (self.folder / f"{call}.started").exists()
+        """Whether local rank 0 is in the call."""
+        return (self._folder / f"{call}.started").exists()
 
-    def take(self, call: str, local_rank: int) -> bytes | None:
+    def take(self, call: str) -> bytes | None:
         """This rank's outcome of the call, once; None while there is none."""
-        path = self.folder / f"{call}.{local_rank}"
+        path = self._folder / f"{call}.{self._local_rank}"
         try:
             outcome = path.read_bytes()
         except FileNotFoundError:
@@ -69,62 +134,24 @@ class Session:
         path.unlink()
         return outcome
 
-    def leave(self) -> None:
-        """Remove the session if it is over and nobody has an outcome left to take."""
-        if not self.alive():
-            _remove_session(self.folder)
-
-
-class Leader:
-    """Local rank 0's side of its session."""
-
-    def __init__(self, job: Path) -> None:
-        """Lead the job's folder, cleared of what dead sessions left in it."""
-        self.folder = _new_folder(job)
-        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.lockf(self._lock, fcntl.LOCK_EX)
-        _remove_dead_sessions(job, keep=self.folder)
-        _remove_stale_jobs(job)
-        lead = {"token": self.folder.name, "pid": os.getpid(), "started_s": boot_s()}
-        _write_whole(job / "lead", json.dumps(lead).encode())
-
-    def start(self, call: str) -> None:
-        """Tell the others that the call has begun."""
-        (self.folder / f"{call}.started").touch()
-
-    def publish(self, call: str, outcome: bytes, local_world_size: int) -> None:
-        """Give each other rank the outcome of the call."""
-        source = self.folder / f"{call}.partial"
-        source.write_bytes(outcome)
-        for local_rank in range(1, local_world_size):
-            os.link(source, self.folder / f"{call}.{local_rank}")
-        source.unlink()
-        (self.folder / f"{call}.started").unlink()
-
     def close(self) -> None:
-        """Stop leading. What others have still to take stays; the last of them removes it.
+        """Leave, and remove the session if it is over for all."""
+        with contextlib.suppress(FileNotFoundError):
+            self._joined.rename(_left(self._folder, self._local_rank))
+        if not self.led():
+            _remove_if_over(self._job, self._session)
 
-        The lock is freed first: a rank that takes the last outcome meanwhile then sees it free.
-        """
-        os.close(self._lock)
-        _remove_session(self.folder)
 
-
-def find_session(job: Path, process_start_s: float) -> Session | None:
-    """The session that leads the job's folder; None where there is none yet.
-
-    A dead one counts only if it began after this process did: else it is what an earlier run with
-    the same address and port left behind.
-    """
+def join(job: Path, local_rank: int) -> Follower | None:
+    """Join the session that leads the job's folder; None where there is none yet."""
     _refuse_foreign(job.parent)
     try:
-        lead = json.loads((job / "lead").read_bytes())
+        session = Session(**json.loads((job / "lead").read_bytes()))
+        if held(session.folder(job)) or _is_of_this_start(session, job, local_rank):
+            return Follower(job, session, local_rank)
     except FileNotFoundError:
-        return None
-    session = Session(
-        folder=job / lead["token"], pid=int(lead["pid"]), started_s=float(lead["started_s"])
-    )
-    return session if session.started_s > process_start_s or session.alive() else None
+        pass
+    return None
 
 
 def job_folder() -> Path:
@@ -133,15 +160,19 @@ def job_folder() -> Path:
     return base / hashlib.sha256("\0".join(_job_key()).encode()).hexdigest()[:16]
 
 
-def boot_s() -> float:
-    """Seconds since the machine booted: the clock that /proc states process starts in."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+def _is_of_this_start(session: Session, job: Path, local_rank: int) -> bool:
+    """Whether a session whose leader is gone is this rank's, or what an earlier run left.
 
-
-def process_start_s() -> float:
-    """When this process started, in ``boot_s`` time (field 22 of /proc/self/stat, see proc(5))."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    It is this rank's where it began after this process did. A leader may also have ended before
+    this process began, where ranks are started by hand one after the other: then both have the
+    same parent, and no earlier process of this local rank joined it.
+    """
+    later_s = process_start_s() - session.began_s
+    if later_s < 0:
+        return True
+    folder = session.folder(job)
+    taken = _joined(folder, local_rank).exists() or _left(folder, local_rank).exists()
+    return not taken and later_s < _ONE_START_S and session.parent == _parent() is not None
 
 
 def _job_key() -> list[str]:
@@ -149,40 +180,39 @@ def _job_key() -> list[str]:
     key = [socket.gethostname(), boot_id]
     key += [f"{name}={os.environ.get(name, '')}" for name in _JOB]
     if not any(name in os.environ for name in _UNIQUE):
-        key.append(str(os.getppid()))
+        key.append(_parent() or "")
     return key
 
 
-def _locked(lock: Path) -> bool:
-    """Whether another process holds the lock; a lock file that is gone is free."""
+def _parent() -> str | None:
+    """Who started this process; None where that is outside the container."""
     try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        # Shared, so that two ranks that look at once do not take each other for the leader.
-        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+        return f"{os.getppid()}~{start_ticks(os.getppid())}"
+    except ProcessLookupError:
+        return None
 
 
-def _new_folder(job: Path) -> Path:
+def _joined(folder: Path, local_rank: int) -> Path:
+    return folder / f"{local_rank}.joined"
+
+
+def _left(folder: Path, local_rank: int) -> Path:
+    return folder / f"{local_rank}.left"
+
+
+def _make(folder: Path) -> None:
     """Make a session's folder. Another job's end may remove an empty parent meanwhile."""
-    folder = job / uuid.uuid4().hex
+    job = folder.parent
     for attempt in range(_ATTEMPTS):
         try:
             job.parent.mkdir(mode=_OWNER_ONLY, exist_ok=True)
             _refuse_foreign(job.parent)
             job.mkdir(mode=_OWNER_ONLY, exist_ok=True)
             folder.mkdir(mode=_OWNER_ONLY)
-            break
+            return
         except FileNotFoundError:
             if attempt == _ATTEMPTS - 1:
                 raise
-    return folder
 
 
 def _refuse_foreign(base: Path) -> None:
@@ -198,47 +228,18 @@ def _refuse_foreign(base: Path) -> None:
         )
 
 
-def _remove_dead_sessions(job: Path, *, keep: Path) -> None:
-    for old in _sessions(job):
-        # Never look at the own lock: closing any descriptor of it would free it.
-        if old != keep and not _locked(old / "lock"):
-            shutil.rmtree(old, ignore_errors=True)
+def _remove_if_over(job: Path, session: Session) -> None:
+    """Remove a session that no longer leads, once every rank has joined and left it.
 
-
-def _sessions(job: Path) -> list[Path]:
-    return [path for path in job.iterdir() if path.is_dir()]
-
-
-def _remove_session(folder: Path) -> None:
-    if any(path.suffix[1:].isdigit() for path in _listed(folder)):
+    A rank that is still to come, or to look again, would else wait for a leader that is gone.
+    """
+    folder = session.folder(job)
+    if not all(_left(folder, rank).exists() for rank in range(1, session.local_world_size)):
         return
     shutil.rmtree(folder, ignore_errors=True)
-    job = folder.parent
     with contextlib.suppress(OSError, ValueError):
-        if json.loads((job / "lead").read_bytes())["token"] == folder.name:
+        if json.loads((job / "lead").read_bytes())["token"] == session.token:
             (job / "lead").unlink()
     for parent in (job, job.parent):
         with contextlib.suppress(OSError):
             parent.rmdir()
-
-
-def _listed(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except FileNotFoundError:
-        return []
-
-
-def _remove_stale_jobs(own: Path) -> None:
-    """Remove folders of jobs that were killed, long after anyone could still read them."""
-    for job in own.parent.iterdir():
-        with contextlib.suppress(OSError):
-            old = time.time() - job.stat().st_mtime > _STALE_S
-            if job != own and old and not any(_locked(s / "lock") for s in _sessions(job)):
-                shutil.rmtree(job)
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
-    partial.write_bytes(content)
-    partial.replace(path)

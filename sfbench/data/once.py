@@ -17,7 +17,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-from sfbench.data.meeting import Leader, Session, find_session, job_folder, process_start_s
+from sfbench.data.meeting import Follower, Leader, job_folder, join
 from sfbench.data.ranks import LocalPlace, local_place
 from sfbench.errors import SfbenchError, UsageError
 
@@ -57,7 +57,7 @@ class _Process:
     pid: int
     job: Path
     leader: Leader | None = None
-    session: Session | None = None
+    follower: Follower | None = None
     calls: Counter[str] = field(default_factory=Counter)
 
 
@@ -125,14 +125,14 @@ def _leave(process: _Process) -> None:
     """At the end of the process: remove what nobody needs any more."""
     if process.leader is not None:
         process.leader.close()
-    if process.session is not None:
-        process.session.leave()
+    if process.follower is not None:
+        process.follower.close()
 
 
 def _lead(process: _Process, call: str, place: LocalPlace, work: Callable[[], T]) -> T:
     with _guard:
         if process.leader is None:
-            process.leader = Leader(process.job)
+            process.leader = Leader(process.job, place.local_world_size)
         leader = process.leader
     leader.start(call)
     _inside.busy = True
@@ -144,28 +144,25 @@ def _lead(process: _Process, call: str, place: LocalPlace, work: Callable[[], T]
         raise
     finally:
         _inside.busy = False
-        leader.publish(call, pickle.dumps(outcome), place.local_world_size)
+        leader.publish(call, pickle.dumps(outcome))
     return value
 
 
 def _follow(
     process: _Process, call: str, name: str, local_rank: int, arrival_timeout_s: float
 ) -> Any:
-    deadline = time.monotonic() + arrival_timeout_s
-    began, pause = process_start_s(), _FIRST_PAUSE_S
+    deadline, pause = time.monotonic() + arrival_timeout_s, _FIRST_PAUSE_S
     while True:
-        session = process.session or find_session(process.job, began)
-        if session is not None:
-            process.session = session
-            alive, started = session.alive(), session.started(call)
+        process.follower = process.follower or join(process.job, local_rank)
+        started = False
+        if process.follower is not None:
+            led, started = process.follower.led(), process.follower.started(call)
             # Looked for last: a leader that ended since may have left it.
-            outcome = session.take(call, local_rank)
+            outcome = process.follower.take(call)
             if outcome is not None:
                 return _result(pickle.loads(outcome), name)
-            if not alive:
-                raise OncePerNodeError(_died(session, name, started))
-        else:
-            started = False
+            if not led:
+                raise OncePerNodeError(_died(process.follower.leader_pid, name, started))
         if not started and time.monotonic() > deadline:
             raise OncePerNodeError(
                 f"Local rank 0 did not call {name} within {arrival_timeout_s:g} s of this rank. "
@@ -175,12 +172,12 @@ def _follow(
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-def _died(session: Session, name: str, started: bool) -> str:
+def _died(pid: int, name: str, started: bool) -> str:
     when = f"while it ran {name}" if started else f"before it called {name}"
     return (
-        f"Local rank 0 (process {session.pid}) ended {when}, so there is no result. Its own log "
-        "says why; without a message there it was killed, often for memory. What it had not "
-        "finished does not count: start the job again."
+        f"Local rank 0 (process {pid}) ended {when}, so there is no result. Its own log says why; "
+        "without a message there it was killed, often for memory. What it had not finished does "
+        "not count: start the job again."
     )
 
 
