@@ -83,7 +83,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - each parameter is an option
     ] = None,
     warmup: Annotated[str | None, typer.Option(help="auto, or steps to leave out. [auto]")] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="How often the device counts are visited, in turn. [2]")
+        int | None, typer.Option(help="How often the device counts are visited, in turn. [3]")
     ] = None,
     rungs: Annotated[
         str | None, typer.Option(help="all, or train: efficiency without causes. [all]")

@@ -38,7 +38,7 @@ class SweepPlan:
     """Measuring budget per point, over all its rounds, in seconds."""
     precision: float = 0.01
     warmup_steps: int | None = None
-    rounds: int = 2
+    rounds: int = 3
     rungs: tuple[Rung, ...] = ("train",)
     threads_per_device: int = 1
     timeout_s: float = 300.0

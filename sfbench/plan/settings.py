@@ -29,7 +29,7 @@ class Settings(BaseModel):
     seconds: float = Field(default=16.0, gt=0, le=86400)
     precision: float = Field(default=0.01, gt=0, lt=1)
     warmup: Literal["auto"] | int = "auto"
-    rounds: int = Field(default=2, ge=1, le=100)
+    rounds: int = Field(default=3, ge=1, le=100)
     rungs: Literal["all", "train"] = "all"
     threads_per_device: int | None = Field(default=None, ge=1)
     timeout: float = Field(default=300.0, gt=0)

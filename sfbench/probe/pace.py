@@ -27,6 +27,8 @@ WARMUP_CAP = 0.3
 WARMUP_CAP_S = 2.0
 SKIP_TRAIN = 10
 """Steps that pass unmeasured when the real loader takes over again (or as many as were drained)."""
+SKIP_TRAIN_S = 1.0
+"""Of slow steps fewer pass: as many as fill this time, but never fewer than were drained."""
 SKIP_OTHER = 1
 MIN_BLOCKS = 3
 MIN_CYCLES = 2
@@ -156,7 +158,12 @@ class Pace:
         previous: Rung = "train"
         cycle, longest = 0, 0.0
         steps = self._ladder_steps()
-        while not self._enough(facts.now_s + 0.6 * longest, cycle, MIN_CYCLES):
+        # One cycle longer than the whole budget has to do.
+        while not self._enough(
+            facts.now_s + 0.6 * longest,
+            cycle,
+            MIN_CYCLES if longest < self._options.seconds else 1,
+        ):
             began = facts.now_s
             for rung in self._random.sample(self._rungs, len(self._rungs)):
                 for turn in self._turns(rung):
@@ -197,7 +204,7 @@ class Pace:
     def _skip_train(self, previous: Rung) -> int:
         if previous == "train" or self._queued == 0:
             return SKIP_OTHER
-        return max(SKIP_TRAIN, self._queued)
+        return max(self._queued, min(SKIP_TRAIN, max(2, round(SKIP_TRAIN_S / self._step_s))))
 
     def _command(
         self, rung: Rung, steps: int, *, skip: int = 0, turn: int = -1, cycle: int = -1

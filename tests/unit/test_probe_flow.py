@@ -1,0 +1,115 @@
+"""Events become steps with their waiting, their samples and what was not training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from sfbench.probe.discovery import Loop
+from sfbench.probe.events import Aside, Fetch, Forward, Update
+from sfbench.probe.flow import Flow, StepEnd
+
+
+@dataclass
+class Script:
+    """Feeds a flow in the order of a script, on a clock that only moves when told."""
+
+    now: float = 0.0
+    steps: list[StepEnd] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    live_at: list[bool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.flow = Flow(self.loops.append, self._ended)
+        self.flow.optimizers = 1
+
+    def _ended(self, step: StepEnd) -> None:
+        self.steps.append(step)
+        self.live_at.append(self.flow.live)
+
+    def fetch(self, key: str = "train", *, takes: float = 0.5, grad: bool = True) -> None:
+        began, self.now = self.now, self.now + takes
+        self.flow.feed(Fetch(key, began, self.now, 8, True, grad))
+
+    def forward(self, *, takes: float = 1.0, grad: bool = True) -> None:
+        began, self.now = self.now, self.now + takes
+        self.flow.feed(Forward("model", began, self.now, 8, grad))
+
+    def update(self, *, takes: float = 0.25) -> None:
+        began, self.now = self.now, self.now + takes
+        self.flow.feed(Update("opt", began, self.now, self.now))
+
+    def step(self) -> None:
+        self.fetch()
+        self.forward()
+        self.update()
+
+
+def test_kept_steps_are_told_in_arrears_and_only_the_last_is_live() -> None:
+    # GIVEN / WHEN: four groups are enough for one optimizer
+    script = Script()
+    for _ in range(4):
+        script.step()
+    # THEN
+    assert len(script.loops) == 1
+    assert script.live_at == [False, False, False, True]
+    assert script.steps == [StepEnd(1.75 * n, 0.5, 0.0, 8, 1, 1.0, 0.25) for n in (1, 2, 3, 4)]
+
+
+def test_validation_between_steps_is_told_apart() -> None:
+    script = Script()
+    for _ in range(4):
+        script.step()
+    # WHEN: a validation of two batches (2 x (0.5 + 1.0) s) stands before the next step
+    for _ in range(2):
+        script.fetch("val", grad=False)
+        script.forward(grad=False)
+    script.step()
+    # THEN: neither its wait nor its samples are the step's
+    assert script.steps[-1] == StepEnd(script.now, 0.5, 3.0, 8, 1, 1.0, 0.25)
+
+
+def test_teacher_forward_inside_a_step_belongs_to_it() -> None:
+    script = Script()
+    for _ in range(5):
+        script.fetch()
+        script.forward(grad=False)
+        script.forward()
+        script.update()
+    assert [s.other_s for s in script.steps] == [0.0] * 5
+
+
+def test_saving_is_told_apart() -> None:
+    script = Script()
+    for _ in range(4):
+        script.step()
+    script.flow.feed(Aside(script.now, script.now + 2.0))
+    script.step()
+    assert script.steps[-1].other_s == 2.0
+
+
+def test_training_loader_made_anew_is_adopted() -> None:
+    # GIVEN a script whose second epoch makes a loader over a new dataset object
+    script = Script()
+    for _ in range(4):
+        script.step()
+    # WHEN
+    for _ in range(3):
+        script.fetch("second epoch")
+        script.forward()
+        script.update()
+    # THEN samples and waiting go on as before
+    assert [(s.samples, s.data_wait_s, s.other_s) for s in script.steps] == [(8, 0.5, 0.0)] * 7
+    assert script.flow.trains("second epoch")
+
+
+@pytest.mark.parametrize("main", [True, False])
+def test_only_the_training_thread_waits(main: bool) -> None:
+    script = Script()
+    for _ in range(5):
+        script.flow.feed(Fetch("train", script.now, script.now + 0.5, 8, main, True))
+        script.forward()
+        script.update()
+    assert script.steps[-1].data_wait_s == (0.5 if main else 0.0)
+    assert script.steps[-1].samples == 8

@@ -1,0 +1,115 @@
+"""Rank 0's schedule: warmup, blocks in turn, the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfbench.probe.pace import BLOCK, DONE, LOOKS, WARMUP, BlockFacts, Command, Pace, t95
+from sfbench.schema import LADDER, RUNGS, ProbeOptions, Rung
+
+
+def drive(  # noqa: PLR0913 - a small language for schedules
+    options: ProbeOptions,
+    *,
+    rungs: tuple[Rung, ...] = ("train",),
+    ranks: int = 1,
+    step_s: float = 0.01,
+    queued: int = 0,
+    noise: float = 0.0,
+    can_curve: bool = False,
+) -> list[Command]:
+    """All commands of a run whose every step takes ``step_s``."""
+    pace = Pace(options, rungs, ranks, queued, lambda: can_curve)
+    commands: list[Command] = []
+    now, steps = 4 * step_s, [step_s] * 4
+    for n in range(10_000):
+        command = pace.send(BlockFacts(now_s=now, step_s=steps, samples=8.0 * len(steps)))
+        commands.append(command)
+        if command.kind == DONE:
+            return commands
+        took = step_s * (1 + noise * (n % 2))
+        now += took * (command.skip + command.steps)
+        steps = [took] * command.steps
+    raise AssertionError("never done")
+
+
+def blocks(commands: list[Command]) -> list[Command]:
+    return [c for c in commands if c.kind == BLOCK]
+
+
+def test_warmup_of_a_given_length_counts_discovery() -> None:
+    commands = drive(ProbeOptions(warmup_steps=30, seconds=1.0))
+    assert commands[0] == Command(WARMUP, steps=26)
+    assert commands[1].kind == BLOCK
+
+
+def test_warmup_found_goes_on_until_steady() -> None:
+    commands = drive(ProbeOptions(seconds=1.0))
+    assert 4 + sum(c.steps for c in commands if c.kind == WARMUP) >= 25
+
+
+def test_train_only_blocks_fill_the_budget() -> None:
+    # GIVEN steps of 10 ms and blocks of an eighth of one second
+    commands = blocks(drive(ProbeOptions(seconds=1.0, precision=1e-9), noise=0.1))
+    assert {c.steps for c in commands} == {12}
+    assert all(RUNGS[c.rung] == "train" and c.skip == 0 for c in commands)
+    assert 1.0 <= sum(0.0105 * c.steps for c in commands) < 1.3
+    assert [c.block for c in commands] == list(range(len(commands)))
+
+
+def test_precision_ends_a_run_only_at_a_look() -> None:
+    commands = blocks(drive(ProbeOptions(seconds=100.0, precision=0.5, block_s=0.1)))
+    assert len(commands) == LOOKS[0]
+
+
+def test_a_cycle_visits_each_rung_once_and_solo_once_per_rank() -> None:
+    commands = blocks(drive(ProbeOptions(seconds=3.0, precision=1e-9), rungs=LADDER, ranks=3))
+    for cycle in range(commands[-1].cycle + 1):
+        seen = Counter(RUNGS[c.rung] for c in commands if c.cycle == cycle)
+        assert seen == {"train": 1, "cached": 1, "unsynced": 1, "solo": 3}
+        turns = [c.turn for c in commands if c.cycle == cycle and RUNGS[c.rung] == "solo"]
+        assert sorted(turns) == [0, 1, 2]
+
+
+def test_the_order_of_rungs_is_not_always_the_same() -> None:
+    commands = blocks(drive(ProbeOptions(seconds=6.0, precision=1e-9), rungs=LADDER))
+    orders = {
+        tuple(c.rung for c in commands if c.cycle == cycle)
+        for cycle in range(commands[-1].cycle + 1)
+    }
+    assert len(orders) > 1
+
+
+def test_train_comes_back_with_queues_as_in_real_life() -> None:
+    # GIVEN a loader that holds 24 batches ready
+    commands = blocks(drive(ProbeOptions(seconds=3.0), rungs=LADDER, queued=24))
+    entries = [c for c in commands[1:] if RUNGS[c.rung] == "train"]
+    assert entries
+    assert all(c.skip == 24 for c in entries)
+
+
+def test_slow_steps_are_not_passed_by_the_dozen() -> None:
+    commands = blocks(drive(ProbeOptions(seconds=20.0), rungs=LADDER, queued=2, step_s=0.5))
+    assert max(c.skip for c in commands) == 2
+
+
+def test_the_batch_curve_comes_last_at_one_device() -> None:
+    commands = blocks(drive(ProbeOptions(seconds=1.0), rungs=LADDER, can_curve=True))
+    last = [RUNGS[c.rung] for c in commands[-9:]]
+    assert Counter(last) == {"half": 3, "solo": 3, "double": 3}
+
+
+@given(st.floats(0.001, 3.0), st.integers(1, 8), st.floats(0.5, 20.0))
+def test_every_schedule_ends_with_whole_cycles(step_s: float, ranks: int, seconds: float) -> None:
+    options = ProbeOptions(seconds=seconds, precision=1e-9)
+    commands = blocks(drive(options, rungs=LADDER, ranks=ranks, step_s=step_s, queued=4))
+    per_cycle = Counter(c.cycle for c in commands)
+    assert set(per_cycle.values()) == {3 + ranks}
+
+
+def test_quantiles_of_t() -> None:
+    assert t95(1) == 12.706
+    assert abs(t95(60) - 2.000) < 0.002

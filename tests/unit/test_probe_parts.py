@@ -1,0 +1,227 @@
+"""The probe's small parts: patches, kept batches, weights, saves, local collectives, clocks."""
+
+from __future__ import annotations
+
+import os
+from collections import namedtuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from sfbench.probe import clock
+from sfbench.probe.batch import fingerprint, samples_in
+from sfbench.probe.collectives import CollectiveHooks
+from sfbench.probe.events import Event
+from sfbench.probe.patches import Patches
+from sfbench.probe.ring import Ring
+from sfbench.probe.saves import SaveHooks
+from sfbench.probe.weights import Snapshot, checksum
+
+
+class Base:
+    def hello(self) -> str:
+        return "base"
+
+
+class Child(Base):
+    pass
+
+
+def test_patches_put_everything_back_also_what_was_inherited() -> None:
+    patches = Patches()
+    patches.replace(Child, "hello", lambda self: "patched")
+    patches.wrap(Child, "hello", lambda old: lambda self: old(self) + " twice")
+    assert Child().hello() == "patched twice"
+    patches.restore()
+    assert "hello" not in vars(Child)
+    assert Child().hello() == "base"
+
+
+Pair = namedtuple("Pair", ["x", "y"])
+
+
+@dataclass
+class Sample:
+    image: torch.Tensor
+    name: str
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.zeros(4, 3),
+        (torch.zeros(4, 3), torch.zeros(4)),
+        {"image": torch.zeros(4, 3), "meta": {"label": torch.zeros(4)}},
+        Pair(torch.zeros(4, 3), torch.zeros(4)),
+        Sample(torch.zeros(4, 3), "a"),
+        [np.zeros((4, 3)), "text"],
+        {"scale": torch.tensor(1.0), "x": torch.zeros(4, 2)},
+    ],
+)
+def test_samples_are_the_leading_dimension_of_any_batch(batch: Any) -> None:
+    assert samples_in(batch) == 4
+
+
+def test_fingerprints_tell_contents_apart_but_not_objects() -> None:
+    one, same, other = torch.arange(6.0), torch.arange(6.0), torch.arange(6.0).flip(0)
+    assert fingerprint(one) == fingerprint(same) != fingerprint(other)
+
+
+def test_a_ring_survives_changes_in_place() -> None:
+    # GIVEN a kept batch
+    ring = Ring()
+    ring.keep("k", {"x": torch.ones(2, 2), "names": ["a", "b"]}, 2)
+    # WHEN the script changes what it was handed
+    batch, samples = ring.take("k")
+    batch["x"].mul_(7)
+    batch["names"].append("c")
+    del batch["x"]
+    # THEN the next visit gets it as the loader gave it
+    again, _ = ring.take("k")
+    assert samples == 2
+    assert torch.equal(again["x"], torch.ones(2, 2))
+    assert again["names"] == ["a", "b"]
+
+
+def test_an_unchanged_batch_is_handed_out_without_a_copy() -> None:
+    ring = Ring()
+    ring.keep("k", (torch.ones(2),), 2)
+    assert ring.take("k")[0][0] is ring.take("k")[0][0]
+
+
+def test_a_ring_begins_each_cycle_at_the_same_batch() -> None:
+    ring = Ring(size=3)
+    for n in range(5):
+        ring.keep("k", torch.full((1,), float(n)), 1)
+    first = [float(ring.take("k")[0]) for _ in range(4)]
+    ring.rewind()
+    assert first == [0.0, 1.0, 2.0, 0.0]
+    assert float(ring.take("k")[0]) == 0.0
+
+
+@pytest.mark.parametrize(("rung", "rows"), [("half", 2), ("double", 8), ("cached", 4)])
+def test_batches_are_cut_and_joined(rung: Any, rows: int) -> None:
+    ring = Ring()
+    ring.keep("k", (torch.arange(4), {"y": torch.zeros(4, 2)}, torch.tensor(3)), 4)
+    ring.rewind(rung)
+    batch, samples = ring.take("k")
+    assert (batch[0].shape[0], batch[1]["y"].shape[0], samples) == (rows, rows, rows)
+
+
+def test_a_batch_of_one_is_not_cut() -> None:
+    ring = Ring()
+    ring.keep("k", torch.zeros(1, 3), 1)
+    assert not ring.can_resize()
+
+
+def test_weights_and_optimizer_state_come_back() -> None:
+    # GIVEN a model that has made one Adam step
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step() -> None:
+        model(torch.randn(4, 3)).sum().backward()
+        optimizer.step()
+
+    step()
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    sums = checksum([optimizer])
+    # WHEN three steps are made and undone
+    snapshot = Snapshot([model], [optimizer], [])
+    for _ in range(3):
+        step()
+    assert checksum([optimizer]) != sums
+    snapshot.restore()
+    # THEN
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    steps = {float(state["step"]) for state in optimizer.state.values()}
+    assert steps == {1.0}
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_saves_are_held_back_and_remembered(tmp_path: Path, allow: bool) -> None:
+    # GIVEN a script that saves to a part file and renames it
+    events: list[Event] = []
+    hooks, patches = SaveHooks(events.append, rank=1, allow=allow), Patches()
+    hooks.install(patches)
+    part, final = tmp_path / "model.pt.part", tmp_path / "model.pt"
+    try:
+        # WHEN
+        torch.save({"model": {"module.weight": torch.ones(1)}, "epoch": 3}, part)
+        os.replace(part, final)  # noqa: PTH105 - as scripts write it
+    finally:
+        patches.restore()
+    # THEN
+    assert final.exists() is allow
+    (save,) = hooks.saves
+    assert (save.rank, save.path, save.written) == (1, str(part), allow)
+    assert save.keys == ("model", "model.module.weight", "epoch")
+    assert len(events) == 1
+
+
+def test_collectives_answer_locally_while_ranks_run_apart() -> None:
+    hooks, patches = CollectiveHooks(), Patches()
+    hooks.install(patches)
+    hooks.local = True
+    try:
+        tensor = torch.tensor([1.0, 2.0])
+        work = dist.all_reduce(tensor, async_op=True)
+        gathered = [torch.zeros(2), torch.zeros(2)]
+        dist.all_gather(gathered, tensor)
+        flat = torch.zeros(4)
+        dist.all_gather_into_tensor(flat, tensor)
+        objects: list[Any] = [None, None]
+        dist.all_gather_object(objects, {"a": 1})
+        dist.barrier()
+    finally:
+        patches.restore()
+    assert work is not None
+    assert work.is_completed()
+    assert torch.equal(tensor, torch.tensor([1.0, 2.0]))
+    assert all(torch.equal(g, tensor) for g in gathered)
+    assert torch.equal(flat, torch.tensor([1.0, 2.0, 1.0, 2.0]))
+    assert objects == [{"a": 1}, {"a": 1}]
+
+
+def test_the_cpu_clock_counts_from_its_making(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([10.0, 10.5, 12.0])
+    monkeypatch.setattr(clock.time, "perf_counter", lambda: next(times))
+    cpu = clock.clock_for("cpu")
+    assert cpu.resolve([cpu.mark(), cpu.mark()]) == [0.5, 2.0]
+
+
+def test_the_cuda_clock_reads_events_and_waits_only_when_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # GIVEN events that are recorded half a second apart
+    log: list[str] = []
+
+    class Event:
+        count = 0
+
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+            self.at = Event.count * 500.0
+            Event.count += 1
+
+        def record(self) -> None:
+            log.append("record")
+
+        def elapsed_time(self, other: Event) -> float:
+            return other.at - self.at
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: log.append("synchronize"))
+    # WHEN
+    cuda = clock.clock_for("cuda")
+    assert log == []  # no device is touched before the script has chosen its own
+    marks = [cuda.mark() for _ in range(3)]
+    # THEN
+    assert cuda.resolve(marks) == [0.0, 0.5, 1.0]
+    assert log == ["record"] * 3 + ["synchronize"]
