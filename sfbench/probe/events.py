@@ -22,6 +22,8 @@ class Fetch(NamedTuple):
     grad: bool
     """Gradients were enabled: false inside most validation loops."""
     started: bool = False
+    left: bool = False
+    """With started: the loader's iterator before this one was left before its end."""
 
 
 class Forward(NamedTuple):

@@ -51,6 +51,7 @@ class Flow:
         self._on_known = on_known
         self._on_step = on_step
         self._sums = _Sums()
+        self._unused = _Sums()
         self._updates = 0
         self._since_update = False
         self._other_began: float | None = None
@@ -109,9 +110,18 @@ class Flow:
         self._work_begins(event.began)
         if event.main:
             self._sums.wait_s += event.ended - event.began
-        if not event.started and event.key in self._counting:
-            self._sums.samples += event.samples
-            self._sums.fetches += 1
+        if event.key in self._counting:
+            self._fetched(event)
+
+    def _fetched(self, event: Fetch) -> None:
+        if event.left:
+            # One batch taken to look at, or one too many by zip: nothing was trained on it.
+            self._sums.samples -= self._unused.samples
+            self._sums.fetches -= self._unused.fetches
+            self._unused = _Sums()
+        for sums in (self._sums, self._unused):
+            sums.samples += event.samples
+            sums.fetches += not event.started
 
     def _forward(self, event: Forward, loop: Loop) -> None:
         if not event.grad:
@@ -121,12 +131,14 @@ class Flow:
                 self._open_other(event.began)
             return
         self._work_begins(event.began)
+        self._unused = _Sums()
         self._sums.forward_s += event.ended - event.began
         if event.key == loop.model:
             self._sums.samples += event.samples
 
     def _update(self, event: Update, loop: Loop) -> None:
         self._close_other(event.began)
+        self._unused = _Sums()
         self._sums.update_s += event.ended - event.began
         self._since_update = True
         if event.key != loop.anchor:

@@ -49,6 +49,7 @@ class LoaderHooks:
         self._depth = threading.local()
         self._main = threading.get_ident()
         self._alive: dict[Hashable, Any] = {}
+        self._unfinished: set[Hashable] = set()
         self.iterators: dict[Hashable, Any] = {}
         """The newest real iterator of each loader."""
         self.loaders: dict[Hashable, Any] = {}
@@ -166,6 +167,9 @@ class LoaderHooks:
         self._depth.value = 1
         try:
             value = work()
+        except StopIteration:
+            self._unfinished.discard(key)
+            raise
         finally:
             self._depth.value = 0
         samples = 0 if started else _samples(iterator, value)
@@ -177,7 +181,10 @@ class LoaderHooks:
     def _tell(self, key: Hashable, began: float, samples: int, *, started: bool = False) -> None:
         main = threading.get_ident() == self._main
         ended = time.perf_counter()
-        self._feed(Fetch(key, began, ended, samples, main, torch.is_grad_enabled(), started))
+        grad, left = torch.is_grad_enabled(), started and key in self._unfinished
+        if started:
+            self._unfinished.add(key)
+        self._feed(Fetch(key, began, ended, samples, main, grad, started, left))
 
     def _nested(self) -> bool:
         return getattr(self._depth, "value", 0) > 0

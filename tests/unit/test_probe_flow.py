@@ -113,3 +113,27 @@ def test_only_the_training_thread_waits(main: bool) -> None:
         script.update()
     assert script.steps[-1].data_wait_s == (0.5 if main else 0.0)
     assert script.steps[-1].samples == 8
+
+
+def test_batch_of_an_iterator_left_before_its_end_counts_only_if_used() -> None:
+    # GIVEN a script that looks at one batch of a fresh iterator before each epoch
+    script = Script()
+    for _ in range(4):
+        script.flow.feed(Fetch("train", script.now, script.now, 0, True, True, True))
+        script.fetch()
+        # WHEN it makes another iterator, and trains on that one
+        script.flow.feed(Fetch("train", script.now, script.now, 0, True, True, True, left=True))
+        script.step()
+    # THEN
+    assert [(s.samples, s.fetches) for s in script.steps] == [(8, 1)] * 4
+
+
+def test_batches_fetched_ahead_across_the_end_of_an_epoch_all_count() -> None:
+    script = Script()
+    for _ in range(4):
+        script.fetch()
+        # WHEN the iterator has come to its end, a new one goes on
+        script.flow.feed(Fetch("train", script.now, script.now, 0, True, True, True))
+        script.step()
+    # THEN
+    assert [(s.samples, s.fetches) for s in script.steps] == [(16, 2)] * 4
