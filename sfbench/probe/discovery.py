@@ -1,6 +1,7 @@
 """Finds the step in the first events of a run. Pure.
 
-A *group* is what repeats: fetches and forwards, then updates. The step is one period of the
+A *group* is what repeats: fetches and forwards, then updates; where every k-th one of those
+fetches, k of them (each batch is used for k updates). The step is one period of the
 *anchor*, the optimizer that is updated least often (a generator trained once per five critic
 updates), and among equals the last one of a group. Training loaders are those that were fetched
 in at least half of the groups with gradients enabled.
@@ -11,11 +12,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from sfbench.probe.events import Event, Fetch, Forward, Update
 
 GROUPS_FOR_ONE_OPTIMIZER = 4
 GROUPS_FOR_SEVERAL = 12
+GROUPS_AT_MOST = 96
+"""Without fetching again for so long, the fetches seen were no part of the loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +47,23 @@ class _Group:
     last_update: Hashable = None
     loaders: list[Hashable] = field(default_factory=list)
     forwards: Counter[Hashable] = field(default_factory=Counter)
+    main: bool = True
+    """No other thread fetched."""
+
+    def add(self, following: _Group) -> None:
+        """Take in the group that comes after this one."""
+        self.updates += following.updates
+        self.forwards += following.forwards
+        self.last_update = following.last_update
 
 
 def enough(events: Sequence[Event], optimizers: int) -> bool:
     """Whether the loop can be told from these events. ``optimizers``: how many exist."""
     wanted = GROUPS_FOR_ONE_OPTIMIZER if optimizers <= 1 else GROUPS_FOR_SEVERAL
-    return len(_groups(events)) >= wanted
+    groups = _groups(events)
+    fetching = sum(1 for group in groups if group.loaders)
+    known = _merged(groups) if fetching != 1 else groups[:1]
+    return len(known) >= wanted or len(groups) >= GROUPS_AT_MOST
 
 
 def find_loop(events: Sequence[Event]) -> Loop:
@@ -57,7 +72,7 @@ def find_loop(events: Sequence[Event]) -> Loop:
     Raises:
         ValueError: no update among them.
     """
-    groups = [group for group in _groups(events) if group.updates]
+    groups = _merged([group for group in _groups(events) if group.updates])
     if not groups:
         raise ValueError("no optimizer update seen")
     anchor = _anchor(groups)
@@ -88,6 +103,23 @@ def _groups(events: Sequence[Event]) -> list[_Group]:
     return groups if groups[-1].updates else groups[:-1]
 
 
+def _merged(groups: list[_Group]) -> list[_Group]:
+    """One group per fetching one, where these come at equal distances of two or more."""
+    places = [place for place, group in enumerate(groups) if group.loaders]
+    distances = {after - place for place, after in pairwise(places)}
+    if len(distances) != 1 or not all(group.main for group in groups):
+        return groups
+    if len(groups) - places[-1] > max(distances):
+        return groups
+    merged: list[_Group] = []
+    for group in groups[places[0] :]:
+        if group.loaders:
+            merged.append(group)
+        else:
+            merged[-1].add(group)
+    return merged
+
+
 def _lone(update: Update) -> _Group:
     return _Group(updates=Counter([update.key]), last_update=update.key)
 
@@ -95,8 +127,10 @@ def _lone(update: Update) -> _Group:
 def _note(group: _Group, event: Fetch | Forward) -> None:
     if isinstance(event, Forward):
         group.forwards[event.key] += event.samples
-    elif not event.started and event.key not in group.loaders:
-        group.loaders.append(event.key)
+    elif not event.started:
+        group.main = group.main and event.main
+        if event.key not in group.loaders:
+            group.loaders.append(event.key)
 
 
 def _anchor(groups: Sequence[_Group]) -> Hashable:

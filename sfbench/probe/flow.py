@@ -107,7 +107,7 @@ class Flow:
             if event.grad:
                 self._note_foreign(event)
             return
-        self._work_begins(event.began)
+        self._work_begins(event.began, step=True)
         if event.main:
             self._sums.wait_s += event.ended - event.began
         if event.key in self._counting:
@@ -130,7 +130,7 @@ class Flow:
             if self._since_update:
                 self._open_other(event.began)
             return
-        self._work_begins(event.began)
+        self._work_begins(event.began, step=loop.primary is None)
         self._unused = _Sums()
         self._sums.forward_s += event.ended - event.began
         if event.key == loop.model:
@@ -178,11 +178,12 @@ class Flow:
         if self._other_began is None:
             self._sums.other_s += event.ended - event.began
 
-    def _work_begins(self, at: float) -> None:
+    def _work_begins(self, at: float, *, step: bool) -> None:
+        """``step``: after an update this is where the next step begins."""
         self._close_other(at)
-        if self._since_update:
-            self._since_update = False
+        if self._since_update and step:
             self._updates = 0
+        self._since_update = False
 
     def _open_other(self, at: float) -> None:
         if self._other_began is None:

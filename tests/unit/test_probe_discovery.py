@@ -45,6 +45,33 @@ def test_one_optimizer_stepped_twice_per_batch() -> None:
     assert find_loop(events).updates_per_step == 2
 
 
+@pytest.mark.parametrize("times", [2, 3, 7])
+def test_several_forwards_and_updates_on_each_batch_are_one_step(times: int) -> None:
+    # GIVEN each batch trained on several times: climb and descend, or inner epochs
+    events: list[Event] = [fetch(), *[forward(), update()] * times]
+    # WHEN / THEN: the step is found once four batches have been used
+    assert not enough(events * 3, optimizers=1)
+    assert enough(events * 4, optimizers=1)
+    loop = find_loop(events * 4)
+    assert (loop.updates_per_step, loop.primary) == (times, "train")
+
+
+def test_batch_looked_at_before_a_loop_of_its_own_batches_is_no_part_of_it() -> None:
+    events: list[Event] = [fetch(), *[forward(), update()] * 96]
+    assert enough(events, optimizers=1)
+    loop = find_loop(events)
+    assert (loop.updates_per_step, loop.primary, loop.model) == (1, None, "model")
+
+
+def test_one_batch_ahead_is_one_update_per_step() -> None:
+    # GIVEN an epoch of 4 steps whose batches are fetched one step before they are used
+    first: list[Event] = [fetch(), fetch(), forward(), update()]
+    between: list[Event] = [fetch(), forward(), update()]
+    last: list[Event] = [forward(), update()]
+    loop = find_loop([*first, *between * 2, *last])
+    assert (loop.updates_per_step, loop.primary) == (1, "train")
+
+
 def test_two_optimizers_per_batch_end_with_the_later_one() -> None:
     events: list[Event] = [fetch(), forward("d"), update("d"), forward("g"), update("g")] * 12
     assert find_loop(events).anchor == "g"

@@ -128,6 +128,16 @@ def test_batch_of_an_iterator_left_before_its_end_counts_only_if_used() -> None:
     assert [(s.samples, s.fetches) for s in script.steps] == [(8, 1)] * 4
 
 
+def test_two_forwards_and_updates_on_one_batch_are_one_step() -> None:
+    script = Script()
+    for _ in range(5):
+        script.fetch()
+        for _ in range(2):
+            script.forward()
+            script.update()
+    assert script.steps == [StepEnd(3.0 * n, 0.5, 0.0, 8, 1, 2.0, 0.5) for n in range(1, 6)]
+
+
 def test_batches_fetched_ahead_across_the_end_of_an_epoch_all_count() -> None:
     script = Script()
     for _ in range(4):
