@@ -117,7 +117,7 @@ def count(value: float) -> str:
     """``1,200``: a number of things; ``2.5`` where it is a mean."""
     if float(value).is_integer():
         return f"{int(value):,}" if abs(value) >= 10_000 else str(int(value))
-    return _rounded(value, None)
+    return f"{value:.{DIGITS}g}"
 
 
 def _scale(value_s: float) -> tuple[float, str]:

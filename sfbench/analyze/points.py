@@ -200,10 +200,10 @@ def _summary(launch: MeasuredLaunch, rate: LaunchRate | None, began_s: float) ->
 
 
 def _crowded(plan: SweepPlan, point: Point, cores: int) -> Point:
-    """Mark a point whose devices share cores. Emulated devices leave the CPU idle and do not."""
+    """Mark an ok point whose devices share cores. Emulated ones leave the CPU idle and do not."""
     emulated = point.loop is not None and point.loop.emulated
     wanted = -(-point.devices // plan.nnodes) * plan.threads_per_device
-    if plan.device_type != "cpu" or emulated or wanted <= cores:
+    if point.status != "ok" or plan.device_type != "cpu" or emulated or wanted <= cores:
         return point
     alone = min(1.0, cores / plan.threads_per_device)
     return replace(point, oversubscribed=True, best_possible_efficiency=cores / wanted / alone)

@@ -121,7 +121,7 @@ def test_bytes(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(7, "7"), (12345, "12,345"), (2.5, "2.50"), (8.0, "8")]
+    ("value", "text"), [(7, "7"), (12345, "12,345"), (2.5, "2.5"), (2 / 3, "0.667"), (8.0, "8")]
 )
 def test_counts(value: float, text: str) -> None:
     assert units.count(value) == text

@@ -1,0 +1,125 @@
+"""Two results side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sfbench import units
+from sfbench.schema import Interval, Point, SweepResult
+
+_SAME = ("host", "cpu", "cores", "gpus", "threads_per_device", "torch", "backend")
+"""What two results share where they can be compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRow:
+    """One device count in both results."""
+
+    devices: int
+    rate_before: str
+    rate_after: str
+    rate_change: str
+    efficiency_before: str
+    efficiency_after: str
+    verdict: str
+    """faster | slower | no clear change | –"""
+    note: str
+    """What must be said of either side: failed, oversubscribed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A result beside its baseline."""
+
+    baseline: str
+    rows: tuple[ComparedRow, ...]
+    differences: tuple[str, ...]
+    """Why the two may not be comparable."""
+
+
+def compare(result: SweepResult, baseline: SweepResult) -> Comparison:
+    """Compare at each device count of either."""
+    before = {p.devices: p for p in baseline.points}
+    after = {p.devices: p for p in result.points}
+    counts = sorted(before.keys() | after.keys())
+    return Comparison(
+        baseline=baseline.name,
+        rows=tuple(_row(n, before.get(n), after.get(n)) for n in counts),
+        differences=tuple(_differences(result, baseline)),
+    )
+
+
+def rate_change(after: Interval, before: Interval) -> Interval:
+    """Ratio of two independent rates.
+
+    Half-widths of the logarithms add in squares: exact for equal degrees of freedom, and close
+    enough to read by. A regression is decided by measuring side by side, not from two files.
+    """
+    value = after.value / before.value
+    halves = [_log_half(after), _log_half(before)]
+    known = [half for half in halves if half is not None]
+    if len(known) < len(halves):
+        return Interval(value=value, low=None, high=None)
+    factor = math.exp(math.hypot(*known))
+    return Interval(value=value, low=value / factor, high=value * factor)
+
+
+def _log_half(interval: Interval) -> float | None:
+    if interval.low is None or interval.high is None or interval.low <= 0:
+        return None
+    return math.log(interval.high / interval.low) / 2
+
+
+def _row(devices: int, before: Point | None, after: Point | None) -> ComparedRow:
+    change = None
+    if before and after and before.samples_per_s and after.samples_per_s:
+        change = rate_change(after.samples_per_s, before.samples_per_s)
+    return ComparedRow(
+        devices=devices,
+        rate_before=units.rate_interval(before.samples_per_s if before else None),
+        rate_after=units.rate_interval(after.samples_per_s if after else None),
+        rate_change=units.MISSING if change is None else units.change(change),
+        efficiency_before=units.percent_interval(before.efficiency if before else None),
+        efficiency_after=units.percent_interval(after.efficiency if after else None),
+        verdict=_verdict(change),
+        note=", ".join(_notes(before, after)),
+    )
+
+
+def _verdict(change: Interval | None) -> str:
+    if change is None or change.low is None or change.high is None:
+        return units.MISSING
+    if change.low > 1:
+        return "faster"
+    return "slower" if change.high < 1 else "no clear change"
+
+
+def _notes(before: Point | None, after: Point | None) -> Iterator[str]:
+    for side, point in (("baseline", before), ("this", after)):
+        if point is None:
+            yield f"{side}: not measured"
+        elif point.status != "ok":
+            yield f"{side}: {'hung' if point.status == 'timeout' else 'failed'}"
+        elif point.oversubscribed:
+            yield f"{side}: oversubscribed"
+
+
+def _differences(result: SweepResult, baseline: SweepResult) -> Iterator[str]:
+    for name in ("target", "script_args", "device_type", "scaling", "emulated"):
+        here, there = getattr(result, name), getattr(baseline, name)
+        if here != there:
+            yield f"{name.replace('_', ' ')}: {_shown(there)} before, {_shown(here)} now"
+    for name in _SAME:
+        here, there = getattr(result.environment, name), getattr(baseline.environment, name)
+        if here != there:
+            yield f"{name.replace('_', ' ')}: {_shown(there)} before, {_shown(here)} now"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)

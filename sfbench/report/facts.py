@@ -1,0 +1,88 @@
+"""Names and values that stand side by side in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sfbench import units
+from sfbench.schema import SweepResult
+
+Value = float | int | str | bool | None
+
+# The unit is in the name: the first ending that fits says how to write the number.
+_ENDINGS: tuple[tuple[str, Callable[[float], str]], ...] = (
+    ("bytes_per_s", lambda value: f"{units.bytes_(value)}/s"),
+    ("per_s", lambda value: f"{units.rate(value)} per s"),
+    ("_s", units.seconds),
+    ("bytes", units.bytes_),
+    ("bytes_per_step", units.bytes_),
+    ("_share", units.percent),
+    ("_ratio", units.percent),
+    ("_efficiency", units.percent),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A name and what stands beside it."""
+
+    name: str
+    text: str
+
+
+def evidence_facts(evidence: Mapping[str, Value]) -> tuple[Fact, ...]:
+    """A diagnosis' evidence as text, by the unit in each name."""
+    return tuple(
+        Fact(name=name.replace("_", " "), text=_text(name, value))
+        for name, value in evidence.items()
+    )
+
+
+def sweep_facts(result: SweepResult) -> tuple[Fact, ...]:
+    """The machine, the software and the loop that were measured."""
+    environment = result.environment
+    facts = {
+        "script": result.target,
+        "started": environment.started_at,
+        "took": units.duration(result.duration_s),
+        "host": environment.host,
+        "processor": f"{environment.cpu}, {environment.cores} cores",
+        "memory": units.bytes_(environment.memory_bytes),
+        "GPUs": ", ".join(environment.gpus) or "none",
+        "threads per device": f"{environment.threads_per_device}"
+        f"{', pinned' if environment.pinned else ''}",
+        "backend": environment.backend or units.MISSING,
+        "platform": environment.platform,
+        "torch": environment.torch,
+        "Python": environment.python,
+        "sfbench": environment.sfbench,
+        "git commit": environment.git_commit or units.MISSING,
+        "script SHA-256": environment.script_sha256,
+    } | _loop_facts(result)
+    return tuple(Fact(name=name, text=text) for name, text in facts.items())
+
+
+def _loop_facts(result: SweepResult) -> dict[str, str]:
+    loop = next((p.loop for p in result.points if p.loop is not None), None)
+    if loop is None:
+        return {}
+    workers = "no DataLoader" if loop.loader_workers is None else str(loop.loader_workers)
+    return {
+        "loader workers per device": workers,
+        "parameters": units.count(loop.parameters),
+        "gradients": units.bytes_(loop.gradient_bytes),
+        "optimizer": loop.optimizer,
+        "data type": loop.dtype,
+    }
+
+
+def _text(name: str, value: Value) -> str:
+    if value is None:
+        return units.MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    write = next((write for ending, write in _ENDINGS if name.endswith(ending)), units.count)
+    return write(value)

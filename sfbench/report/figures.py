@@ -1,0 +1,299 @@
+"""What the report draws. A SweepResult in, a matplotlib figure out; no pyplot, no global state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from sfbench import units
+from sfbench.analyze.losses import PARTS, Loss, losses, share
+from sfbench.report.svg import COLOURS, STYLE
+from sfbench.report.verdict import MENTIONED, PART_NAMES
+from sfbench.schema import Interval, Point, StepQuantiles, SweepResult
+
+WIDTH_IN, HEIGHT_IN = 4.8, 3.1
+ROW_IN = 0.34
+"""Height of one horizontal bar."""
+LABELLED = 0.07
+"""A bar narrower than this part of the axis has no room for its number."""
+
+
+def throughput(result: SweepResult) -> Figure:
+    """samples/s against devices, with intervals, and the ideal line."""
+
+    def draw(axes: Axes) -> None:
+        points = _measured(result)
+        counts = [p.devices for p in points]
+        ideal = [p for p in points if p.ideal_samples_per_s is not None]
+        axes.plot(
+            [p.devices for p in ideal],
+            [p.ideal_samples_per_s or 0.0 for p in ideal],
+            linestyle=(0, (4, 3)),
+            color=COLOURS["muted"],
+            linewidth=1.2,
+            label="ideal",
+        )
+        _line(axes, counts, [p.samples_per_s for p in points], "measured")
+        _failed_marks(axes, result, [p.devices for p in result.points])
+        axes.set_ylabel("samples/s")
+        axes.set_xlabel("devices")
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(left=0)
+        axes.set_xticks([p.devices for p in result.points])
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.legend(loc="upper left", handlelength=2.2)
+
+    return _figure(draw)
+
+
+def efficiencies(result: SweepResult) -> Figure:
+    """Efficiency against devices, with intervals; the most that shared cores allow, where so."""
+
+    def draw(axes: Axes) -> None:
+        places = {p.devices: i for i, p in enumerate(result.points)}
+        points = [p for p in result.points if p.efficiency is not None]
+        axes.axhline(1.0, color=COLOURS["muted"], linestyle=(0, (4, 3)), linewidth=1.2)
+        _line(axes, [places[p.devices] for p in points], [p.efficiency for p in points], "_")
+        for point in points:
+            _efficiency_label(axes, point, places[point.devices])
+        _limits(axes, points, places)
+        _failed_marks(axes, result, list(places.values()))
+        axes.set_xticks(list(places.values()), [str(n) for n in places])
+        axes.set_xlim(-0.5, len(places) - 0.5)
+        axes.set_ylim(0, 1.05 * max([1.0, *(_top(p.efficiency) for p in points)]))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.set_xlabel("devices")
+
+    return _figure(draw)
+
+
+def step_times(result: SweepResult) -> Figure:
+    """Distribution of step time per device count: 1 to 99 %, quartiles and median."""
+
+    def draw(axes: Axes) -> None:
+        points = [p for p in result.points if p.step_quantiles is not None]
+        for row, point in enumerate(points):
+            if point.step_quantiles is not None:
+                _spread(axes, row, point.step_quantiles)
+        _rows(axes, [_count(p) for p in points])
+        axes.set_xlabel("step time, ms")
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.grid(axis="x")
+
+    return _figure(draw, rows=sum(p.step_quantiles is not None for p in result.points))
+
+
+def step_parts(result: SweepResult) -> Figure:
+    """Where each step goes: a bar of time shares per device count."""
+    shares = [(p, p.time_share) for p in result.points if p.time_share is not None]
+    parts = [part for part in PARTS if any((share(s, part) or 0.0) >= MENTIONED for _, s in shares)]
+
+    def draw(axes: Axes) -> None:
+        for row, (_, one) in enumerate(shares):
+            left = 0.0
+            for part in parts:
+                width = max(share(one, part) or 0.0, 0.0)
+                _bar(axes, row, left, width, part)
+                left += width
+        _rows(axes, [_count(p) for p, _ in shares])
+        axes.set_xlim(0, 1)
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+        handles, labels = axes.get_legend_handles_labels()
+        unique = dict(zip(labels, handles, strict=True))
+        axes.legend(
+            list(unique.values()),
+            list(unique),
+            loc="lower center",
+            bbox_to_anchor=(0.45, 1.0),
+            ncols=3,
+            handlelength=1.0,
+            handleheight=1.0,
+            columnspacing=1.2,
+        )
+
+    return _figure(draw, rows=len(shares) + 2)
+
+
+def waterfall(point: Point, one: Point) -> Figure | None:
+    """From ideal to achieved at one device count; None where the losses are not known."""
+    found = losses(point, one)
+    if found is None or point.efficiency is None:
+        return None
+    efficiency = point.efficiency.value
+    named = [loss for loss in found if abs(loss.value) >= MENTIONED]
+    steps = sorted(named, key=lambda loss: -loss.value)
+
+    def draw(axes: Axes) -> None:
+        labels = ["ideal", *(PART_NAMES[loss.part] for loss in steps), "achieved"]
+        _wide_bar(axes, 0, 0.0, 1.0, COLOURS["muted"])
+        _label(axes, 0, 1.0, "100%")
+        left = _falls(axes, steps)
+        _wide_bar(axes, len(labels) - 1, 0.0, efficiency, COLOURS["accent"])
+        _label(axes, len(labels) - 1, efficiency, units.percent_interval(point.efficiency))
+        _rows(axes, labels)
+        axes.set_xlim(0, max(1.0, left) * 1.16)
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0])
+        axes.set_xlabel("efficiency")
+
+    return _figure(draw, rows=len(steps) + 2)
+
+
+def _falls(axes: Axes, steps: Sequence[Loss]) -> float:
+    """Draw each loss where the one before left off; returns the furthest place reached."""
+    at, furthest = 1.0, 1.0
+    for row, loss in enumerate(steps, start=1):
+        low, high = sorted((at, at - loss.value))
+        _wide_bar(axes, row, low, high - low, COLOURS[loss.part])
+        _label(axes, row, high, f"{units.points(-loss.value)}")
+        at -= loss.value
+        furthest = max(furthest, high)
+    return furthest
+
+
+def _figure(draw: Callable[[Axes], None], rows: int | None = None) -> Figure:
+    """An empty figure in the report's style, drawn on; ``rows``: as high as so many bars need."""
+    height = HEIGHT_IN if rows is None else max(1.3, 0.75 + ROW_IN * rows)
+    with rc_context(STYLE):  # type: ignore[arg-type]
+        figure = Figure(figsize=(WIDTH_IN, height), layout="constrained")
+        axes = figure.subplots()
+        if rows is None:
+            axes.grid(axis="y")
+        draw(axes)
+        axes.tick_params(length=0)
+    return figure
+
+
+def _measured(result: SweepResult) -> list[Point]:
+    return [p for p in result.points if p.samples_per_s is not None]
+
+
+def _line(
+    axes: Axes, places: Sequence[float], values: Sequence[Interval | None], label: str
+) -> None:
+    known = [(x, v) for x, v in zip(places, values, strict=True) if v is not None]
+    middle = [v.value for _, v in known]
+    below = [v.value - v.low if v.low is not None else 0.0 for _, v in known]
+    above = [v.high - v.value if v.high is not None else 0.0 for _, v in known]
+    axes.errorbar(
+        [x for x, _ in known],
+        middle,
+        yerr=np.array([below, above]),
+        color=COLOURS["accent"],
+        marker="o",
+        markersize=4.5,
+        linewidth=1.6,
+        elinewidth=1.2,
+        capsize=3,
+        label=label,
+    )
+
+
+def _efficiency_label(axes: Axes, point: Point, place: float) -> None:
+    if point.efficiency is None:
+        return
+    low = point.efficiency.value if point.efficiency.low is None else point.efficiency.low
+    axes.annotate(
+        units.percent(point.efficiency.value, units.half_width(point.efficiency)),
+        (place, low),
+        xytext=(0, -6),
+        textcoords="offset points",
+        ha="center",
+        va="top",
+    )
+
+
+def _top(interval: Interval | None) -> float:
+    if interval is None:
+        return 0.0
+    return interval.value if interval.high is None else interval.high
+
+
+def _limits(axes: Axes, points: Sequence[Point], places: Mapping[int, int]) -> None:
+    """Short lines at the most that is possible where devices share cores."""
+    label = "most that shared cores allow"
+    for point in points:
+        if point.best_possible_efficiency is not None:
+            at = places[point.devices]
+            axes.hlines(
+                point.best_possible_efficiency,
+                at - 0.3,
+                at + 0.3,
+                color=COLOURS["bad"],
+                linewidth=1.8,
+                label=label,
+            )
+            label = "_"  # matplotlib leaves it out of the legend
+    if label == "_":
+        axes.legend(loc="lower left", handlelength=1.6)
+
+
+def _failed_marks(axes: Axes, result: SweepResult, places: Sequence[float]) -> None:
+    for point, place in zip(result.points, places, strict=True):
+        if point.status != "ok":
+            word = "hung" if point.status == "timeout" else "failed"
+            axes.annotate(
+                f"× {word}",
+                (place, 0),
+                xytext=(0, 4),
+                textcoords="offset points",
+                ha="center",
+                va="bottom",
+                color=COLOURS["bad"],
+            )
+
+
+def _spread(axes: Axes, row: int, quantiles: StepQuantiles) -> None:
+    at = np.interp([0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99], quantiles.q, quantiles.step_s) * 1e3
+    accent = COLOURS["accent"]
+    axes.hlines(row, at[0], at[6], color=accent, linewidth=1.0)
+    axes.hlines(row, at[1], at[5], color=accent, linewidth=5.0, alpha=0.35)
+    axes.hlines(row, at[2], at[4], color=accent, linewidth=9.0)
+    axes.vlines(at[3], row - 0.26, row + 0.26, color=COLOURS["ink"], linewidth=1.6)
+
+
+def _rows(axes: Axes, labels: Sequence[str]) -> None:
+    axes.set_yticks(range(len(labels)), labels, color=COLOURS["ink"])
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.spines["left"].set_visible(False)
+
+
+def _bar(axes: Axes, row: int, left: float, width: float, part: str) -> None:
+    axes.barh(
+        row,
+        width,
+        left=left,
+        height=0.66,
+        color=COLOURS[part],
+        edgecolor=COLOURS["ground"],
+        linewidth=0.8,
+        label=PART_NAMES[part],
+    )
+    if width >= LABELLED:
+        axes.annotate(
+            units.percent(width),
+            (left + width / 2, row),
+            ha="center",
+            va="center",
+            color=COLOURS["ground"],
+        )
+
+
+def _wide_bar(axes: Axes, row: int, left: float, width: float, colour: str) -> None:
+    axes.barh(row, width, left=left, height=0.66, color=colour, linewidth=0)
+
+
+def _label(axes: Axes, row: int, right: float, text: str) -> None:
+    axes.annotate(
+        text, (right, row), xytext=(4, 0), textcoords="offset points", ha="left", va="center"
+    )
+
+
+def _count(point: Point) -> str:
+    return "1 device" if point.devices == 1 else f"{point.devices} devices"

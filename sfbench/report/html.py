@@ -1,0 +1,36 @@
+"""One self-contained HTML file: no script, nothing fetched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import jinja2
+
+from sfbench.report.view import result_view
+from sfbench.schema import SweepResult
+
+
+def render_html(results: Sequence[SweepResult], baseline: SweepResult | None = None) -> str:
+    """The report of one or more results, each beside ``baseline`` where there is one."""
+    views = [result_view(result, f"r{i}", baseline) for i, result in enumerate(results)]
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("sfbench.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(results=views)
+
+
+def write_report(path: Path, html: str) -> None:
+    """Write the file whole or not at all; its folder is made where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(html, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

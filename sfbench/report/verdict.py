@@ -1,0 +1,160 @@
+"""What a result says, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sfbench import units
+from sfbench.analyze.losses import PARTS, losses, share
+from sfbench.report.rows import worst_point
+from sfbench.schema import Diagnosis, Point, SweepResult
+
+MENTIONED = 0.005
+"""Parts that lose less than half a point are not named."""
+WORKING = 0.9
+"""One device that computes for less of its step has something to fix before scaling."""
+
+PART_NAMES = {
+    "compute": "compute",
+    "data": "data loading",
+    "communication": "communication",
+    "straggler": "straggler",
+    "jitter": "jitter",
+    "host": "host contention",
+}
+EMULATED = (
+    "Emulated accelerator: its layers take a set time. The figures show how the loop scales, "
+    "not how fast a real device is."
+)
+
+
+def verdict(result: SweepResult) -> tuple[str, ...]:
+    """The sentences below the table, most important first; each stands by itself."""
+    one = next((p for p in result.points if p.devices == 1), None)
+    return tuple(
+        [*_scaling(result, one), *_one_device(one), *_fix_first(result), *_failures(result)]
+    )
+
+
+def headline(result: SweepResult) -> str:
+    """The one sentence that the report opens with."""
+    best = max((p.devices for p in result.points if p.efficiency is not None), default=None)
+    point = next((p for p in result.points if p.devices == best), None)
+    if point is None or point.efficiency is None:
+        measured = [p for p in result.points if p.status == "ok"]
+        if not measured:
+            return "Nothing could be measured."
+        return f"{_devices(measured[-1])} measured; there is no figure at 1 device to compare with."
+    if point.devices == 1:
+        return "1 device measured: add device counts to see how it scales."
+    times = units.count(float(f"{point.efficiency.value * point.devices:.2g}"))
+    efficiency = units.percent_interval(point.efficiency)
+    return f"{point.devices} devices do the work of {times}: {efficiency} efficiency."
+
+
+def oversubscribed(result: SweepResult) -> tuple[str, ...]:
+    """Which points share cores, and the most that can be reached there."""
+    crowded = [p for p in result.points if p.oversubscribed]
+    if not crowded:
+        return ()
+    limits = [
+        f"{units.percent(p.best_possible_efficiency)} at {p.devices}"
+        for p in crowded
+        if p.best_possible_efficiency is not None
+    ]
+    threads = result.environment.threads_per_device
+    each = f", {threads} for each device" if threads > 1 else ""
+    return (
+        f"Oversubscribed: devices share {result.environment.cores} cores{each}. The most that a "
+        f"job which keeps its cores busy can reach: {', '.join(limits)} devices.",
+    )
+
+
+def _scaling(result: SweepResult, one: Point | None) -> Iterator[str]:
+    worst = worst_point(result)
+    if worst is not None and worst.efficiency is not None:
+        lost = units.percent(1 - worst.efficiency.value, units.half_width(worst.efficiency))
+        yield f"{_devices(worst)}: {lost} lost. {_lost_to(worst, one)}".strip()
+        return
+    known = [p for p in result.points if p.efficiency is not None and p.devices > 1]
+    if known:
+        efficiency = units.percent_interval(known[-1].efficiency)
+        yield f"{_devices(known[-1])}: {efficiency} efficiency, nothing lost that is worth a fix."
+
+
+def _lost_to(point: Point, one: Point | None) -> str:
+    """``Data loading 12, communication 8, straggler 3 (rank 5), host contention 1.``"""
+    if point.time_share is None:
+        return ""
+    found = losses(point, one) if one is not None else None
+    if found is not None:
+        sized = sorted(((loss.value, loss.part) for loss in found), reverse=True)
+        opening = ""
+    else:
+        shares = [(share(point.time_share, part), part) for part in PARTS if part != "compute"]
+        sized = sorted(((v, part) for v, part in shares if v is not None), reverse=True)
+        opening = "of each step, in percent: "
+    named = [
+        f"{PART_NAMES[part]} {units.points(value)}{_rank(point, part)}"
+        for value, part in sized
+        if abs(value) >= MENTIONED
+    ]
+    sentence = opening + ", ".join(named)
+    return f"{sentence[0].upper()}{sentence[1:]}." if named else ""
+
+
+def _rank(point: Point, part: str) -> str:
+    return (
+        f" (rank {point.slow_rank})" if part == "straggler" and point.slow_rank is not None else ""
+    )
+
+
+def _one_device(one: Point | None) -> Iterator[str]:
+    """A job that starves one device already scales well, and is slow all the same."""
+    if one is None or one.time_share is None or one.time_share.compute.value is None:
+        return
+    compute = one.time_share.compute.value
+    if compute >= WORKING:
+        return
+    shares = [(share(one.time_share, part), part) for part in PARTS if part != "compute"]
+    value, part = max((v or 0.0, part) for v, part in shares)
+    yield (
+        f"1 device already computes for only {units.percent(compute)} of its step "
+        f"({PART_NAMES[part]} takes {units.percent(value)}): efficiency does not show that."
+    )
+
+
+def _fix_first(result: SweepResult) -> Iterator[str]:
+    first = next((d for d in result.diagnoses if d.severity != "info"), None)
+    if first is not None:
+        advice = f" {first.advice[0]}" if first.advice else ""
+        yield f"Fix first: {diagnosis_line(first)}.{advice}"
+
+
+def diagnosis_line(diagnosis: Diagnosis) -> str:
+    """``data-loader-starvation, +12 points (±2) at 8 devices``."""
+    rank = "" if diagnosis.rank is None else f" (rank {diagnosis.rank})"
+    regain = units.points_interval(diagnosis.regain)
+    plural = "device" if diagnosis.devices == 1 else "devices"
+    return f"{diagnosis.id}{rank}, +{regain_points(regain)} at {diagnosis.devices} {plural}"
+
+
+def regain_points(text: str) -> str:
+    """``12 (±2)`` to ``12 points (±2)``."""
+    value, _, half = text.partition(" ")
+    return f"{value} points {half}".strip()
+
+
+def _failures(result: SweepResult) -> Iterator[str]:
+    for point in result.points:
+        if point.status != "ok":
+            verb = "hung" if point.status == "timeout" else "failed"
+            first = (point.error or "no reason is known").splitlines()[0]
+            said = first if first.startswith(f"{point.devices} ") else f"{_devices(point)}: {first}"
+            yield f"{verb.capitalize()}: {said}"
+    if result.interrupted:
+        yield "Interrupted: only what was finished by then is shown."
+
+
+def _devices(point: Point) -> str:
+    return "1 device" if point.devices == 1 else f"{point.devices} devices"

@@ -1,0 +1,53 @@
+"""Every version of the result format that was ever written is read for good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sfbench.collect.result import load_result, to_json
+from sfbench.report.html import render_html
+from sfbench.report.table import render_table
+from sfbench.schema import SCHEMA
+
+HERE = Path(__file__).parent
+VERSIONS = range(1, SCHEMA + 1)
+
+
+def sweep(schema: int) -> Path:
+    return HERE / f"sweep-schema{schema}.json"
+
+
+@pytest.mark.parametrize("schema", VERSIONS)
+def test_every_schema_has_a_stored_result_that_is_read(schema: int) -> None:
+    result = load_result(sweep(schema))
+
+    assert [(p.devices, p.status) for p in result.points] == [
+        (1, "ok"),
+        (2, "ok"),
+        (4, "ok"),
+        (8, "ok"),
+        (16, "failed"),
+    ]
+    assert result.emulated
+
+
+@pytest.mark.parametrize("schema", VERSIONS)
+def test_every_schema_can_be_reported(schema: int) -> None:
+    result = load_result(sweep(schema))
+
+    assert result.name in render_html([result])
+
+
+def test_the_document_of_json_is_as_stored() -> None:
+    path = sweep(SCHEMA)
+
+    assert to_json(load_result(path)) == path.read_text()
+
+
+@pytest.mark.parametrize("width", [100, 60])
+def test_the_table_is_as_stored(width: int) -> None:
+    stored = (HERE / f"table-{width}.txt").read_text()
+
+    assert render_table(load_result(sweep(SCHEMA)), width, color=False) == stored
