@@ -69,6 +69,23 @@ def test_every_option_is_documented_and_no_other(name: str) -> None:
     assert named == options(COMMANDS[name])
 
 
+def test_documented_defaults_are_those_of_the_settings() -> None:
+    rows = [line.split(" | ") for line in sections()["sfbench sweep"].splitlines()]
+    stated = {
+        OPTION.findall(row[0])[0]: row[1].strip("`") for row in rows if OPTION.findall(row[0])
+    }
+
+    for key, field in Settings.model_fields.items():
+        if key != "target" and field.default not in (None, False):
+            assert stated[f"--{key.replace('_', '-')}"] == as_typed(field.default)
+
+
+def as_typed(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def test_every_exit_code_is_documented() -> None:
     text = COMMAND_LINE.read_text()
     codes = {error.exit_code for error in vars(errors).values() if is_error(error)}
