@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,6 +90,7 @@ def _record(
     all_reduce: tuple[AllReduceTime, ...],
 ) -> LaunchRecord:
     assert session.loop_info is not None
+    steps = session.steps
     notes = list(session.notes)
     if len({p.weights for p in payloads}) > 1 and session.loop_info.wrapper == "ddp":
         notes.append("the ranks' weights differ at the end")
@@ -99,7 +100,7 @@ def _record(
         ended_early=ended_early,
         stop_reason="script-ended" if ended_early else session.stop_reason,
         ranks=tuple(p.info for p in payloads),
-        loop=session.loop_info,
+        loop=replace(session.loop_info, fetches_per_step=steps.fetches / steps.count),
         unavailable=session.unavailable,
         saves=tuple(s for p in payloads for s in p.saves),
         notes=tuple(notes),

@@ -23,6 +23,7 @@ class StepTable:
         self._pending: list[StepEnd] = []
         self._rows: list[tuple[float, ...]] = []
         self.count = 0
+        self.fetches = 0
 
     def begin(self) -> None:
         """The next step starts now: what passed since the last one belongs to no step."""
@@ -32,6 +33,7 @@ class StepTable:
         """A step has ended."""
         self._pending.append(step)
         self.count += 1
+        self.fetches += step.fetches
 
     def close(self, command: Command) -> tuple[list[float], float]:
         """Turn pending steps into rows. Waits for the device.
