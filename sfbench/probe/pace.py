@@ -183,9 +183,14 @@ class Pace:
                 yield self._command(rung, steps, skip=SKIP_OTHER, turn=0, cycle=cycle + repeat)
 
     def _ladder_steps(self) -> int:
-        parts = len(self._rungs) + 1 + ("solo" in self._rungs) * 0.4 * (self._world_size - 1)
-        block_s = min(self._options.block_s, self._options.seconds / (CYCLES_AIMED * parts))
-        return min(64, max(4, round(block_s / self._step_s)))
+        """Measured steps of a block, so that ``CYCLES_AIMED`` cycles fill the budget."""
+        more_turns = ("solo" in self._rungs) * (self._world_size - 1)
+        parts = len(self._rungs) + 1 + more_turns
+        drained = self._queued + self._skip_train("cached")
+        unmeasured = drained + SKIP_OTHER * (len(self._rungs) - 1 + more_turns)
+        budget = self._options.seconds / (CYCLES_AIMED * self._step_s)
+        steps = min((budget - unmeasured) / parts, self._options.block_s / self._step_s)
+        return min(64, max(4, round(steps)))
 
     def _turns(self, rung: Rung) -> list[int]:
         if rung != "solo":
