@@ -69,6 +69,13 @@ class FetchHooks:
 
     def _around(self, original: Any) -> Any:
         def fetch(fetcher: Any, index: Any) -> Any:
+            if get_worker_info() is None:
+                # In the training thread itself: its own load is known anyway, and reading it
+                # twice per step would cost more than all other hooks together.
+                wall = time.perf_counter()
+                batch = original(fetcher, index)
+                self._totals(fetcher).add(time.perf_counter() - wall, 0.0, 0.0)
+                return batch
             wall, cpu, delay = time.perf_counter(), time.thread_time(), run_delay_s()
             try:
                 return original(fetcher, index)

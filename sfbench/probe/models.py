@@ -24,6 +24,8 @@ class ModelHooks:
         self._main = threading.get_ident()
         self.models: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
         self.training_forwards = 0
+        self.counts_samples = True
+        """Whether anybody wants to know the samples of an input; looking costs microseconds."""
         self.sync_off = False
         """While true, gradients and buffers stay on their rank."""
         self.on_input: Callable[[Any], None] | None = None
@@ -51,7 +53,8 @@ class ModelHooks:
         self.models.add(model)
         grad = torch.is_grad_enabled()
         self.training_forwards += grad
-        self._feed(Forward(id(model), began, time.perf_counter(), samples_in(batch), grad))
+        samples = samples_in(batch) if self.counts_samples else 0
+        self._feed(Forward(id(model), began, time.perf_counter(), samples, grad))
 
 
 def _unsynced(original: Any, model: Any, inputs: Any, kwargs: Any) -> Any:

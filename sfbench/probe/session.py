@@ -118,6 +118,7 @@ class Session:
 
     def _on_loop_known(self, loop: Loop) -> None:
         self.replay.discovering = False
+        self.models.counts_samples = loop.primary is None
         facts = self.control.all_gather(self._facts(loop))
         refusal = verify(facts, self.world_size)
         if refusal:

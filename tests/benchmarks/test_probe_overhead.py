@@ -75,6 +75,7 @@ def one_rank(tmp_path: Path) -> Callable[[], Session]:
 def test_probe_overhead(
     benchmark: BenchmarkFixture, one_rank: Callable[[], Session], tmp_path: Path
 ) -> None:
+    torch.set_num_threads(1)
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
