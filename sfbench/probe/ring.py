@@ -1,4 +1,6 @@
-"""Batches kept in memory, handed out again in the same order on each cycle.
+"""Batches kept in memory, handed out again in the same order on each rung of a cycle.
+
+Each cycle goes on where the last one ended, so that unlike batches all get their turn.
 
 A script may change a batch in place (normalising on the device, mixing samples). Tensors tell of
 that by their version counter: a changed one is put back from a pristine copy before it is handed
@@ -45,10 +47,11 @@ class _Entry:
 class Ring:
     """The kept batches of every training loader, at most ``size`` each."""
 
-    def __init__(self, size: int = 16) -> None:
+    def __init__(self, size: int = 32) -> None:
         self.size = size
         self._kept: dict[Hashable, list[_Entry]] = {}
         self._next: dict[Hashable, int] = {}
+        self._start = 0
         self._bytes = 0
         self._rung: Rung = "cached"
         self._resized: dict[tuple[Hashable, Rung], list[_Entry]] = {}
@@ -65,9 +68,10 @@ class Ring:
         """Batches kept of a loader."""
         return len(self._kept.get(key, ()))
 
-    def rewind(self, rung: Rung = "cached") -> None:
-        """Begin again at the first batch, in the size that a rung wants."""
+    def rewind(self, rung: Rung = "cached", start: int = 0) -> None:
+        """Begin again at batch ``start`` (counted around), in the size that a rung wants."""
         self._next.clear()
+        self._start = start
         self._rung = rung
         if rung in SCALES:
             for key, kept in self._kept.items():
@@ -75,14 +79,14 @@ class Ring:
                     self._resized[key, rung] = _resized_entries(kept, rung)
 
     def can_resize(self) -> bool:
-        """Whether every kept batch can be cut and joined."""
+        """Whether kept batches can be cut or joined; what cannot is handed out as it is."""
         kept = [entry for entries in self._kept.values() for entry in entries]
-        return bool(kept) and all(e.resized(rung) is not None for e in kept[:1] for rung in SCALES)
+        return any(e.resized(rung) is not None for e in kept[:1] for rung in SCALES)
 
     def take(self, key: Hashable) -> tuple[Any, int]:
         """The next batch of a loader and its samples."""
         kept = self._resized.get((key, self._rung)) or self._kept[key]
-        place = self._next.get(key, 0)
+        place = self._next.get(key, self._start)
         self._next[key] = place + 1
         entry = kept[place % len(kept)]
         return entry.take(), entry.samples

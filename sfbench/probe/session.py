@@ -245,7 +245,9 @@ class Session:
         self._command = command
         self._switch(after)
         if self.replay.ring is not None:
-            self.replay.ring.rewind(after)
+            # The same batches on each rung of a cycle, others on the next.
+            block = command.skip + command.steps
+            self.replay.ring.rewind(after, start=max(0, command.cycle) * block)
         if after == "train" and before != "train":
             for key in self.flow.training:
                 self.loaders.drain(key)
