@@ -1,4 +1,9 @@
-"""Step times of each cycle on each rung: what time shares are computed from."""
+"""Step times of each cycle on each rung: what time shares are computed from.
+
+A machine that does something else for a moment makes single steps many times as long, and one such
+step in one rung turns shares upside down. A cycle with one is left out whole, on all rungs alike,
+unless there are many: then such steps are the job's own.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,11 @@ import pandas as pd
 
 from sfbench.analyze.intervals import Array
 from sfbench.analyze.steps import ordinary, rank_rows
+
+DISTURBED = 4.0
+"""A step this many times its rung's median is a disturbance: waits for data do not count."""
+MAX_DISTURBED = 1 / 3
+"""Where a larger part of the cycles has disturbances they belong to the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,6 +38,8 @@ class Cycles:
     """Each rank's own step, sync off: c_r. Shape (n, R)."""
     solo_s: Array
     """Each rank's step with the others parked: s_r. Shape (n, R)."""
+    disturbed: int = 0
+    """Cycles left out."""
 
 
 def cycles(steps: pd.DataFrame, job: pd.DataFrame) -> Cycles:
@@ -36,18 +48,39 @@ def cycles(steps: pd.DataFrame, job: pd.DataFrame) -> Cycles:
     ``steps``: the step frame of the point with warmup labelled; ``job``: ``job_steps`` of it.
     Steps in warmup, or in which a rank validated or saved, are left out on all ranks.
     """
-    kept = ordinary(job)
-    keys = kept[["launch", "cycle"]].drop_duplicates().sort_values(["launch", "cycle"])
-    index = pd.MultiIndex.from_frame(keys)
+    kept, solo = ordinary(job), _solo_rows(steps)
+    every = _index(kept)
+    index = every.difference(_disturbed(kept, solo))
+    if len(every) - len(index) > MAX_DISTURBED * len(every):
+        index = every
     ranks = int(steps["devices"].iloc[0]) if len(steps) else 0
     return Cycles(
-        launch=keys["launch"].to_numpy(dtype=np.int64),
+        launch=index.get_level_values("launch").to_numpy(dtype=np.int64),
         train_s=_per_cycle(kept, "train", "step_s", index),
         cached_s=_per_cycle(kept, "cached", "step_s", index),
         slowest_s=_per_cycle(kept, "unsynced", "slowest_s", index),
         unsynced_s=_per_rank(rank_rows(steps, kept, "unsynced"), index, ranks),
-        solo_s=_per_rank(_solo_rows(steps), index, ranks),
+        solo_s=_per_rank(solo, index, ranks),
+        disturbed=len(every) - len(index),
     )
+
+
+def _index(rows: pd.DataFrame) -> pd.MultiIndex:
+    """Each (launch, cycle) once, in order."""
+    keys = rows[["launch", "cycle"]].drop_duplicates().sort_values(["launch", "cycle"])
+    return pd.MultiIndex.from_frame(keys)
+
+
+def _disturbed(kept: pd.DataFrame, solo: pd.DataFrame) -> pd.MultiIndex:
+    """Cycles in which a step took many times what its rung takes in that launch."""
+    # In a synced step all ranks wait for the one that waits for data: the least busy rank tells.
+    together = kept.assign(
+        busy_s=kept["busy_s"].where(kept["rung"] != "unsynced", kept["slowest_s"])
+    )
+    columns = ["launch", "cycle", "rung", "busy_s"]
+    rows = pd.concat([together[columns], solo.rename(columns={"step_s": "busy_s"})[columns]])
+    usual = rows.groupby(["launch", "rung"], observed=True)["busy_s"].transform("median")
+    return _index(rows[(rows["busy_s"] > DISTURBED * usual).to_numpy()])
 
 
 def filled_solo(cycles: Cycles) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 
 from sfbench.analyze.cycles import Cycles, filled_solo
 from sfbench.analyze.efficiency import paired_spread
-from sfbench.analyze.intervals import Array, difference_spread, grouped_spread, ratio_interval
+from sfbench.analyze.intervals import Array, difference_spread, ratio_interval, spread
 from sfbench.schema import Interval
 
 
@@ -56,12 +56,12 @@ def drift_corrected(devices: int, plain: float, here: SoloBasis, one: SoloBasis)
     """Correct the efficiency ``plain`` at ``devices``; at 1 device exactly 1.
 
     The interval is that of the difference of mean log(solo / train): paired by round or Welch, by
-    the rule of ``efficiency``.
+    the rule of ``efficiency``. Few launches are pooled by cycle, in which drift cancels.
     """
     if devices == 1:
         return Interval(value=1.0, low=1.0, high=1.0)
     paired = paired_spread(_by_round(here), _by_round(one))
-    welch = difference_spread(grouped_spread(here.log_ratios), grouped_spread(one.log_ratios))
+    welch = difference_spread(spread(here.log_ratios, None), spread(one.log_ratios, None))
     return ratio_interval(plain * here.solo_s / one.solo_s, paired or welch)
 
 

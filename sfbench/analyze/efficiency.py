@@ -7,16 +7,19 @@ from collections.abc import Mapping
 import numpy as np
 
 from sfbench.analyze.intervals import (
+    OWN_LAUNCHES,
     Array,
+    LaunchVariance,
     Spread,
     difference_spread,
     grouped_spread,
     ratio_interval,
+    spread,
 )
 from sfbench.analyze.rates import JobRate
 from sfbench.schema import Interval
 
-PAIRED_ROUNDS = 4
+PAIRED_ROUNDS = OWN_LAUNCHES
 """From so many common rounds on, the interval is that of the paired differences.
 
 Fixed beforehand: choosing the narrower of two intervals after seeing them covers too little.
@@ -24,18 +27,22 @@ Fixed beforehand: choosing the narrower of two intervals after seeing them cover
 SUSPECT_ABOVE = 1.05
 
 
-def efficiency(devices: int, rate: JobRate, one: JobRate) -> Interval:
+def efficiency(
+    devices: int, rate: JobRate, one: JobRate, shared: LaunchVariance | None
+) -> Interval:
     """Efficiency at ``devices`` against the point at 1 device; at 1 device exactly 1.
 
     The interval is built on log differences: paired by round where at least ``PAIRED_ROUNDS``
     rounds have both, so that the machine's drift between rounds cancels; else of two independent
-    means (Welch). Weak and strong scaling alike.
+    means (Welch). ``shared``: variance between launches, of the whole sweep. Weak and strong
+    scaling alike.
     """
     if devices == 1:
         return Interval(value=1.0, low=1.0, high=1.0)
     value = rate.samples_per_s / (devices * one.samples_per_s)
     paired = paired_spread(_log_by_round(rate), _log_by_round(one))
-    return ratio_interval(value, paired or difference_spread(rate.log_spread, one.log_spread))
+    here, there = spread(rate.log_blocks, shared), spread(one.log_blocks, shared)
+    return ratio_interval(value, paired or difference_spread(here, there, shared))
 
 
 def paired_spread(here: Mapping[int, float], there: Mapping[int, float]) -> Spread | None:

@@ -5,6 +5,9 @@ blocks do (another layout in memory, another mood of the machine). One-way rando
 tells whether launches differ; where p > 0.25 all blocks are pooled, else the launches are the
 sample. The limit of 0.25 is that of Bozivich, Bancroft and Hartley (1956), "Power of analysis of
 variance test procedures for certain incompletely specified models", Ann. Math. Stat. 27(4).
+
+Two or three launches say little about how much launches vary (t with 1 degree of freedom is 12.7).
+So below OWN_LAUNCHES all device counts of a sweep are asked together: LaunchVariance.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ Array = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
 POOL_ABOVE_P = 0.25
+OWN_LAUNCHES = 4
+"""From so many launches on a device count tells by itself how much its launches vary."""
 WIDEST_FACTOR = 1000.0
 """A ratio that may be off by more than this has no interval worth a number."""
 
@@ -42,6 +47,51 @@ class Spread:
         return float(special.stdtrit(self.dof, (1 + CONFIDENCE) / 2)) * self.error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchVariance:
+    """How much the mean of a launch varies, from all device counts of a sweep."""
+
+    variance: float
+    dof: float
+
+
+def launch_variance(points: Sequence[Sequence[Array]]) -> LaunchVariance | None:
+    """Variance between launches of one point, pooled over ``points`` (each: values by launch).
+
+    With launch means m_r of R launches at each point: sum (m_r - m)^2 / sum (R - 1). None where
+    launches differ no more than blocks do (F test over all points), or no point has two launches.
+    Assumes that launches vary alike, in relative terms, at every device count.
+    """
+    groups = [[g for g in point if len(g)] for point in points]
+    repeated = [point for point in groups if len(point) > 1]
+    dof = sum(len(point) - 1 for point in repeated)
+    if not dof:
+        return None
+    means = [np.array([g.mean() for g in point]) for point in repeated]
+    variance = sum(float(((m - m.mean()) ** 2).sum()) for m in means) / dof
+    launches = [g for point in repeated for g in point]
+    size = len(launches) / sum(1 / len(g) for g in launches)
+    if _f_test_pools(size * variance, dof, launches):
+        return None
+    return LaunchVariance(variance=variance, dof=dof)
+
+
+def spread(groups: Sequence[Array], shared: LaunchVariance | None) -> Spread | None:
+    """Spread of the mean over all values of one point, grouped by launch.
+
+    From ``OWN_LAUNCHES`` on by its own launches (``grouped_spread``); below, by the sweep's
+    variance between launches, or by blocks where launches do not differ.
+    """
+    groups = [group for group in groups if len(group)]
+    if len(groups) >= OWN_LAUNCHES:
+        return grouped_spread(groups)
+    if shared is None or not groups:
+        return grouped_spread([np.concatenate([np.empty(0), *groups])])
+    sizes = np.array([len(group) for group in groups])
+    weights = sizes / sizes.sum()
+    return Spread(error=math.sqrt(shared.variance * float((weights**2).sum())), dof=shared.dof)
+
+
 def grouped_spread(groups: Sequence[Array]) -> Spread | None:
     """Spread of the mean over all values, grouped by launch. None with fewer than two values.
 
@@ -59,18 +109,23 @@ def grouped_spread(groups: Sequence[Array]) -> Spread | None:
 
 
 def _launches_differ(groups: Sequence[Array], values: Array) -> bool:
-    within_dof = len(values) - len(groups)
-    if within_dof == 0:  # one block each: launches are all there is
-        return True
-    within = sum(float(((group - group.mean()) ** 2).sum()) for group in groups) / within_dof
-    between_dof = len(groups) - 1
+    dof = len(groups) - 1
     grand = values.mean()
-    between = sum(len(group) * float(group.mean() - grand) ** 2 for group in groups) / between_dof
-    if between <= within:
+    between = sum(len(group) * float(group.mean() - grand) ** 2 for group in groups) / dof
+    return not _f_test_pools(between, dof, groups)
+
+
+def _f_test_pools(between: float, dof: int, launches: Sequence[Array]) -> bool:
+    """Whether the mean square between launches is no more than blocks within them explain."""
+    within_dof = sum(len(group) for group in launches) - len(launches)
+    if within_dof == 0:  # one block each: launches are all there is
         return False
-    if within == 0.0:
+    within = sum(float(((group - group.mean()) ** 2).sum()) for group in launches) / within_dof
+    if between <= within:
         return True
-    return float(special.fdtrc(between_dof, within_dof, between / within)) <= POOL_ABOVE_P
+    if within == 0.0:
+        return False
+    return float(special.fdtrc(dof, within_dof, between / within)) > POOL_ABOVE_P
 
 
 def _between_launches(groups: Sequence[Array], values: Array) -> Spread:
@@ -81,11 +136,18 @@ def _between_launches(groups: Sequence[Array], values: Array) -> Spread:
     return Spread(error=math.sqrt(variance), dof=count - 1)
 
 
-def difference_spread(first: Spread | None, second: Spread | None) -> Spread | None:
-    """Spread of the difference of two independent means (Welch 1947, Satterthwaite 1946)."""
+def difference_spread(
+    first: Spread | None, second: Spread | None, shared: LaunchVariance | None = None
+) -> Spread | None:
+    """Spread of the difference of two independent means (Welch 1947, Satterthwaite 1946).
+
+    Where both rest on the same ``shared`` variance its degrees of freedom count once.
+    """
     if first is None or second is None:
         return None
     a, b = first.error**2, second.error**2
+    if shared is not None and first.dof == second.dof == shared.dof:
+        return Spread(error=math.sqrt(a + b), dof=shared.dof)
     if a + b == 0.0:
         return Spread(error=0.0, dof=min(first.dof, second.dof))
     dof = (a + b) ** 2 / (a**2 / first.dof + b**2 / second.dof)

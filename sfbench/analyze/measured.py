@@ -42,6 +42,8 @@ class MeasuredPoint:
     solo: SoloBasis | None
     torn_steps: int
     """Train steps that were measured on some ranks only, and left out."""
+    disturbed_cycles: int
+    """Cycles that time shares leave out."""
 
     @property
     def slow_rank(self) -> int | None:
@@ -80,6 +82,7 @@ def measure_point(
         shares=shares,
         solo=solo_basis(by_cycle, slow, {m.plan.index: m.plan.round for m in used}),
         torn_steps=_torn(steps, job, devices),
+        disturbed_cycles=by_cycle.disturbed if ladder else 0,
     )
 
 

@@ -10,22 +10,17 @@ import pandas as pd
 
 from sfbench.analyze.drift import drift_corrected
 from sfbench.analyze.efficiency import efficiency
-from sfbench.analyze.intervals import ratio_interval
+from sfbench.analyze.intervals import LaunchVariance, launch_variance, ratio_interval, spread
 from sfbench.analyze.measured import MeasuredPoint, measure_point
-from sfbench.analyze.rates import LaunchRate
+from sfbench.analyze.outcomes import failed_point, lost_launches, summaries
 from sfbench.analyze.steps import job_steps
 from sfbench.analyze.warmup import Labelled, label_warmup
 from sfbench.analyze.warnings import SAME_BATCH, compared_warnings, measured_warnings
 from sfbench.collect.model import MeasuredLaunch
 from sfbench.plan.machine import Machine
+from sfbench.plan.make import best_possible_efficiency, oversubscribed
 from sfbench.plan.model import SweepPlan
-from sfbench.schema import Interval, LaunchSummary, Point
-
-NO_STEADY_STATE = (
-    "no steady state: step times were still changing beyond half of the run (MSER-5). "
-    "Give it more time with --seconds, or set the steps to leave out with --warmup"
-)
-NO_STEPS = "no train step was measured in steady state: give it more time with --seconds"
+from sfbench.schema import Interval, Point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,6 +42,21 @@ class Analysis:
         return any(point.loop is not None and point.loop.emulated for point in self.points)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Sweep:
+    """What every point is seen against."""
+
+    plan: SweepPlan
+    machine: Machine
+    labelled: Labelled
+    launches: Mapping[int, Sequence[MeasuredLaunch]]
+    """By device count, ascending; interrupted ones left out."""
+    measured: Mapping[int, MeasuredPoint | None]
+    shared: LaunchVariance | None
+    """Variance of log samples/s between launches."""
+    began_s: float
+
+
 def analyze(
     plan: SweepPlan, machine: Machine, launches: Sequence[MeasuredLaunch], steps: pd.DataFrame
 ) -> Analysis:
@@ -61,26 +71,37 @@ def analyze(
     A launch that failed, or never came to a steady state, gives no number; a point is ok where at
     least one of its launches is.
     """
+    sweep = _sweep(plan, machine, launches, steps)
+    return Analysis(
+        points=tuple(_point(sweep, devices) for devices in sweep.launches),
+        steps=sweep.labelled.steps,
+        measured=tuple(point for point in sweep.measured.values() if point is not None),
+        warnings=_sweep_warnings(sweep.measured),
+    )
+
+
+def _sweep(
+    plan: SweepPlan, machine: Machine, launches: Sequence[MeasuredLaunch], steps: pd.DataFrame
+) -> _Sweep:
     ended = [m for m in launches if m.outcome.status != "interrupted"]
+    by_devices = {
+        n: [m for m in ended if m.plan.devices == n]
+        for n in sorted({m.plan.devices for m in ended})
+    }
     job = job_steps(steps)
     labelled = Labelled(steps=steps, job=job, unsteady=())
     if plan.warmup_steps is None:
         labelled = label_warmup(steps, job)
-    began_s = min((m.outcome.start_s for m in ended), default=0.0)
-    tried = sorted({m.plan.devices for m in ended})
-    by_devices = {n: [m for m in ended if m.plan.devices == n] for n in tried}
-    measured = {n: _measure(plan, by_devices[n], labelled) for n in tried}
-    points = []
-    for devices, here in measured.items():
-        point = _point(plan, by_devices[devices], here, labelled)
-        summaries = _summaries(by_devices[devices], here, began_s)
-        point = _crowded(plan, replace(point, launches=summaries), machine.usable_cores)
-        points.append(_compared(plan, point, here, measured.get(1)))
-    return Analysis(
-        points=tuple(points),
-        steps=labelled.steps,
-        measured=tuple(here for here in measured.values() if here is not None),
-        warnings=_sweep_warnings(measured),
+    measured = {n: _measure(plan, by_devices[n], labelled) for n in by_devices}
+    rates = [point.rate for point in measured.values() if point is not None]
+    return _Sweep(
+        plan=plan,
+        machine=machine,
+        labelled=labelled,
+        launches=by_devices,
+        measured=measured,
+        shared=launch_variance([rate.log_blocks for rate in rates]),
+        began_s=min((m.outcome.start_s for m in ended), default=0.0),
     )
 
 
@@ -99,24 +120,25 @@ def _measure(
     )
 
 
-def _point(
-    plan: SweepPlan,
-    launches: Sequence[MeasuredLaunch],
-    measured: MeasuredPoint | None,
-    labelled: Labelled,
-) -> Point:
-    """A point by itself, not yet compared with 1 device."""
-    devices = launches[0].plan.devices
+def _point(sweep: _Sweep, devices: int) -> Point:
+    launches, measured = sweep.launches[devices], sweep.measured[devices]
     if measured is None:
-        return _failed(launches, labelled)
-    rate = measured.rate
+        point = failed_point(launches, sweep.labelled.unsteady)
+    else:
+        point = _compared(sweep, _crowded(sweep, _alone(sweep, measured)), measured)
+    return replace(point, launches=summaries(launches, measured, sweep.began_s))
+
+
+def _alone(sweep: _Sweep, measured: MeasuredPoint) -> Point:
+    """A point by itself, not yet compared with 1 device."""
+    rate, devices = measured.rate, measured.devices
     return Point(
         devices=devices,
         status="ok",
-        samples_per_s=ratio_interval(rate.samples_per_s, rate.log_spread),
-        step_s=ratio_interval(rate.seconds / rate.steps, rate.log_step_spread),
+        samples_per_s=ratio_interval(rate.samples_per_s, spread(rate.log_blocks, sweep.shared)),
+        step_s=ratio_interval(rate.seconds / rate.steps, spread(rate.log_step_s, sweep.shared)),
         steps_measured=rate.steps,
-        warmup_steps=_warmup_steps(measured, labelled),
+        warmup_steps=_warmup_steps(sweep, measured),
         batch_per_device=measured.samples_per_step / devices,
         global_batch=measured.samples_per_step,
         time_share=measured.shares.time_share if measured.shares else None,
@@ -125,112 +147,44 @@ def _point(
         step_quantiles=measured.quantiles,
         loop=next(m.record.loop for m in measured.launches if m.record),
         warnings=(
-            *_lost_launches(launches, measured, labelled),
-            *measured_warnings(plan, measured),
+            *lost_launches(sweep.launches[devices], measured, sweep.labelled.unsteady),
+            *measured_warnings(sweep.plan, measured),
         ),
     )
 
 
-def _failed(launches: Sequence[MeasuredLaunch], labelled: Labelled) -> Point:
-    all_hung = all(m.outcome.status == "timeout" for m in launches)
-    first = next((m for m in launches if m.record is None), launches[0])
-    loops = [m.record.loop for m in launches if m.record]
-    return Point(
-        devices=first.plan.devices,
-        status="timeout" if all_hung else "failed",
-        error=_why(first, labelled),
-        script_fault=first.outcome.error is not None and first.outcome.error.script_fault,
-        loop=loops[0] if loops else None,
-    )
-
-
-def _why(launch: MeasuredLaunch, labelled: Labelled) -> str:
-    """Why a launch gave no number: the message, the rank's last lines, the log."""
-    error = launch.outcome.error
-    if error is not None:
-        log = (f"log: {error.log}",) if error.log else ()
-        return "\n".join((error.message, *error.last_lines, *log))
-    if launch.plan.index in labelled.unsteady:
-        return NO_STEADY_STATE
-    return NO_STEPS
-
-
-def _lost_launches(
-    launches: Sequence[MeasuredLaunch], measured: MeasuredPoint, labelled: Labelled
-) -> tuple[str, ...]:
-    used = {m.plan.index for m in measured.launches}
-    return tuple(
-        f"the launch of round {m.plan.round} is left out: {_why(m, labelled).splitlines()[0]}"
-        for m in launches
-        if m.plan.index not in used
-    )
-
-
-def _warmup_steps(measured: MeasuredPoint, labelled: Labelled) -> int:
+def _warmup_steps(sweep: _Sweep, measured: MeasuredPoint) -> int:
     """The longest warmup among the launches."""
+    steps = sweep.labelled.steps
     wanted = [m.plan.index for m in measured.launches]
-    warmup = labelled.steps["warmup"] & labelled.steps["launch"].isin(wanted)
-    rows = labelled.steps.loc[warmup.to_numpy(), ["launch", "step"]]
+    warmup = steps["warmup"] & steps["launch"].isin(wanted)
+    rows = steps.loc[warmup.to_numpy(), ["launch", "step"]]
     return int(rows.groupby("launch")["step"].nunique().max()) if len(rows) else 0
 
 
-def _summaries(
-    launches: Sequence[MeasuredLaunch], measured: MeasuredPoint | None, began_s: float
-) -> tuple[LaunchSummary, ...]:
-    rates = {one.launch: one for one in measured.rate.launches} if measured else {}
-    ordered = sorted(launches, key=lambda m: m.plan.index)
-    return tuple(_summary(m, rates.get(m.plan.index), began_s) for m in ordered)
-
-
-def _summary(launch: MeasuredLaunch, rate: LaunchRate | None, began_s: float) -> LaunchSummary:
-    record = launch.record
-    return LaunchSummary(
-        launch=launch.plan.index,
-        round=launch.plan.round,
-        status="ok" if rate else "timeout" if launch.outcome.status == "timeout" else "failed",
-        samples_per_s=rate.samples_per_s if rate else None,
-        steps=rate.steps if rate else 0,
-        start_s=launch.outcome.start_s - began_s,
-        wall_s=launch.outcome.wall_s,
-        setup_s=record.setup_s if record else 0.0,
-        warmup_s=record.warmup_s if record else 0.0,
-        measured_s=record.measured_s if record else 0.0,
-        blocks=tuple(float(b) for b in rate.blocks) if rate else (),
-    )
-
-
-def _crowded(plan: SweepPlan, point: Point, cores: int) -> Point:
+def _crowded(sweep: _Sweep, point: Point) -> Point:
     """Mark an ok point whose devices share cores. Emulated ones leave the CPU idle and do not."""
+    on_a_node = -(-point.devices // sweep.plan.nnodes)
     emulated = point.loop is not None and point.loop.emulated
-    wanted = -(-point.devices // plan.nnodes) * plan.threads_per_device
-    if point.status != "ok" or plan.device_type != "cpu" or emulated or wanted <= cores:
+    if emulated or not oversubscribed(sweep.plan, on_a_node, sweep.machine):
         return point
-    alone = min(1.0, cores / plan.threads_per_device)
-    return replace(point, oversubscribed=True, best_possible_efficiency=cores / wanted / alone)
+    most = best_possible_efficiency(sweep.plan, on_a_node, sweep.machine)
+    return replace(point, oversubscribed=True, best_possible_efficiency=most)
 
 
-def _compared(
-    plan: SweepPlan, point: Point, here: MeasuredPoint | None, one: MeasuredPoint | None
-) -> Point:
+def _compared(sweep: _Sweep, point: Point, here: MeasuredPoint) -> Point:
     """Add what comparing with the point at 1 device tells."""
-    if here is None or one is None:
+    one = sweep.measured.get(1)
+    if one is None:
         return point
     point = replace(
         point,
         ideal_samples_per_s=point.devices * one.rate.samples_per_s,
-        efficiency=efficiency(point.devices, here.rate, one.rate),
+        efficiency=efficiency(point.devices, here.rate, one.rate, sweep.shared),
     )
     point = replace(point, efficiency_drift_corrected=_corrected(point, here, one))
-    more = compared_warnings(plan, point, here.samples_per_step, one)
+    more = compared_warnings(sweep.plan, point, here.samples_per_step, one)
     return replace(point, warnings=(*point.warnings, *more))
-
-
-def _sweep_warnings(measured: Mapping[int, MeasuredPoint | None]) -> tuple[str, ...]:
-    if not any(measured.values()) or measured.get(1) is not None:
-        return ()
-    if 1 in measured:
-        return ("no efficiency: there is no figure at 1 device to compare with; see its error",)
-    return ("no efficiency: 1 device was not measured; add 1 to --devices",)
 
 
 def _corrected(point: Point, here: MeasuredPoint, one: MeasuredPoint) -> Interval | None:
@@ -240,3 +194,11 @@ def _corrected(point: Point, here: MeasuredPoint, one: MeasuredPoint) -> Interva
     if here.solo is None or one.solo is None or point.efficiency is None or not same_work:
         return None
     return drift_corrected(point.devices, point.efficiency.value, here.solo, one.solo)
+
+
+def _sweep_warnings(measured: Mapping[int, MeasuredPoint | None]) -> tuple[str, ...]:
+    if not any(measured.values()) or measured.get(1) is not None:
+        return ()
+    if 1 in measured:
+        return ("no efficiency: there is no figure at 1 device to compare with; see its error",)
+    return ("no efficiency: 1 device was not measured; add 1 to --devices",)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sfbench.analyze.intervals import Array, Spread, grouped_spread
+from sfbench.analyze.intervals import Array
 
 WHOLE_BLOCK = 0.5
 """A block with fewer steps than this part of the usual says little by itself."""
@@ -59,14 +59,14 @@ class JobRate:
         return sum(one.steps for one in self.launches)
 
     @property
-    def log_spread(self) -> Spread | None:
-        """Spread of log samples/s over launches and blocks."""
-        return grouped_spread([one.log_blocks for one in self.launches])
+    def log_blocks(self) -> list[Array]:
+        """Logarithms of samples/s of whole blocks, by launch."""
+        return [one.log_blocks for one in self.launches]
 
     @property
-    def log_step_spread(self) -> Spread | None:
-        """Spread of log step time over launches and blocks."""
-        return grouped_spread([one.log_step_s for one in self.launches])
+    def log_step_s(self) -> list[Array]:
+        """Logarithms of the same blocks' mean step time, by launch."""
+        return [one.log_step_s for one in self.launches]
 
 
 def job_rate(train: pd.DataFrame) -> JobRate:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfbench.analyze.cycles import Cycles, filled_solo
-from sfbench.analyze.intervals import Array, Spread, grouped_spread, mean_interval
+from sfbench.analyze.intervals import Array, Spread, mean_interval, spread
 from sfbench.analyze.slow import MIN_CYCLES, Picked, pick_slow
 from sfbench.schema import Interval, Rung, Share, TimeShare
 
@@ -75,9 +75,10 @@ class _Ranks:
 def time_shares(cycles: Cycles, unavailable: Mapping[Rung, str]) -> Shares | None:
     """Compute the shares with their intervals; None where no cycle has a train block.
 
-    ``unavailable``: rung -> why it could not run. Intervals are Student's t over cycles, grouped by
-    launch, on what a cycle's part differs from share * T_train (a ratio estimate). A part that
-    needs a rung that did not run has value None and the reason.
+    ``unavailable``: rung -> why it could not run. Intervals are Student's t over cycles (over
+    launches where there are many, and they differ) on what a cycle's part differs from
+    share * T_train, a ratio estimate. A part that needs a rung that did not run has value None and
+    the reason.
     """
     used = _complete(cycles)
     if not len(used.train_s):
@@ -206,7 +207,8 @@ def _share(value: float, spread: Spread | None) -> Share:
 
 
 def _spread(values: Array, used: Cycles) -> Spread | None:
-    return grouped_spread([values[used.launch == launch] for launch in np.unique(used.launch)])
+    # Drift cancels within a cycle, so that few launches may be pooled.
+    return spread([values[used.launch == launch] for launch in np.unique(used.launch)], None)
 
 
 def _slow_rank(picked: Picked | None, used: Cycles) -> SlowRank | None:

@@ -21,8 +21,9 @@ def job_steps(steps: pd.DataFrame) -> pd.DataFrame:
     ``steps`` is the frame of ``sfbench.collect.frames.step_frame``. Columns of the answer, in order
     of launch and step: ``launch``, ``round``, ``devices``, ``step``, ``block``, ``cycle``,
     ``rung``, ``warmup`` as there; ``step_s`` mean over ranks (all-reduce keeps them together),
-    ``slowest_s`` maximum over ranks, ``samples`` sum over ranks, and ``other``: a rank validated or
-    saved in this step, so that it is no ordinary one.
+    ``slowest_s`` maximum over ranks, ``busy_s`` minimum over ranks of the step without its wait for
+    data, ``samples`` sum over ranks, and ``other``: a rank validated or saved in this step, so that
+    it is no ordinary one.
 
     A step that was not measured on every rank is left out.
     """
@@ -37,6 +38,7 @@ def job_steps(steps: pd.DataFrame) -> pd.DataFrame:
     step_s = rows["step_s"].to_numpy()
     job["step_s"] = _reduce(np.add, step_s, starts) / counts
     job["slowest_s"] = _reduce(np.maximum, step_s, starts)
+    job["busy_s"] = _reduce(np.minimum, step_s - rows["data_wait_s"].to_numpy(), starts)
     job["samples"] = _reduce(np.add, rows["samples"].to_numpy(dtype=np.float64), starts)
     job["other"] = _reduce(np.maximum, rows["other_s"].to_numpy(), starts) > 0
     complete = job["devices"].to_numpy() == counts

@@ -28,6 +28,7 @@ def measured_warnings(plan: SweepPlan, point: MeasuredPoint) -> tuple[str, ...]:
             _few_steps(point),
             _torn(point),
             _uneven(point),
+            _disturbed(point),
             _ended_early(point),
             _notes(point),
         )
@@ -81,6 +82,15 @@ def _uneven(point: MeasuredPoint) -> Iterator[str]:
         yield (
             f"ranks take {units.count(round(low, 1))} to {units.count(round(high, 1))} samples per "
             "step: give each rank the same share, as DistributedSampler with drop_last does"
+        )
+
+
+def _disturbed(point: MeasuredPoint) -> Iterator[str]:
+    if point.disturbed_cycles and point.shares is not None:
+        total = point.disturbed_cycles + point.shares.cycles
+        yield (
+            f"{point.disturbed_cycles} of {total} cycles are left out of the time shares: single "
+            "steps took many times as long as others. Free the machine of other work"
         )
 
 

@@ -6,12 +6,13 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import StepTable, machine, measured, steady_launch, sweep_plan
 
 from sfbench.analyze.drift import disagree
 from sfbench.analyze.efficiency import efficiency
+from sfbench.analyze.intervals import LaunchVariance
 from sfbench.analyze.losses import Loss, losses
 from sfbench.analyze.points import analyze
 from sfbench.analyze.rates import JobRate, job_rate
@@ -33,7 +34,7 @@ def half_of(interval: Interval) -> float:
 
 def test_one_device_has_efficiency_one_by_definition() -> None:
     rate = rate_of(steady_launch(0, 1, [0.1, 0.2, 0.3]))
-    assert efficiency(1, rate, rate) == Interval(value=1.0, low=1.0, high=1.0)
+    assert efficiency(1, rate, rate, None) == Interval(value=1.0, low=1.0, high=1.0)
 
 
 def test_with_few_rounds_the_interval_is_that_of_two_independent_means() -> None:
@@ -42,7 +43,9 @@ def test_with_few_rounds_the_interval_is_that_of_two_independent_means() -> None
     one = rate_of(steady_launch(0, 1, [0.1] * 3))
     four = rate_of(steady_launch(1, 4, [0.1 * math.exp(d), 0.1, 0.1 * math.exp(-d)]))
     # THEN all of the variance, and so Welch's degrees of freedom (2), are those of 4 devices
-    assert half_of(efficiency(4, four, one)) == pytest.approx(4.302653 * d / math.sqrt(3), rel=1e-5)
+    assert half_of(efficiency(4, four, one, None)) == pytest.approx(
+        4.302653 * d / math.sqrt(3), rel=1e-5
+    )
 
 
 def test_from_four_rounds_on_it_is_that_of_the_pairs() -> None:
@@ -53,7 +56,7 @@ def test_from_four_rounds_on_it_is_that_of_the_pairs() -> None:
         *(steady_launch(2 * r + 1, 2, [0.125 / v] * 2, round_=r) for r, v in enumerate(speeds))
     )
     # THEN the drift cancels
-    got = efficiency(2, two, one)
+    got = efficiency(2, two, one, None)
     assert (got.value, got.low, got.high) == (
         pytest.approx(0.8),
         pytest.approx(0.8),
@@ -61,12 +64,22 @@ def test_from_four_rounds_on_it_is_that_of_the_pairs() -> None:
     )
 
 
+def test_with_few_rounds_the_sweep_tells_how_much_launches_vary() -> None:
+    # GIVEN two rounds, and launches of the whole sweep known to vary by 4 % with 6 dof
+    shared = LaunchVariance(variance=0.04**2, dof=6)
+    one = rate_of(*(steady_launch(r, 1, [0.1] * 3, round_=r) for r in range(2)))
+    two = rate_of(*(steady_launch(2 + r, 2, [0.1] * 3, round_=r) for r in range(2)))
+    # THEN the error is sqrt(0.04^2 / 2 + 0.04^2 / 2), and t(0.975; 6) = 2.446912
+    assert half_of(efficiency(2, two, one, shared)) == pytest.approx(2.446912 * 0.04, rel=1e-6)
+
+
 def test_with_a_single_block_there_is_no_interval() -> None:
     rate = rate_of(steady_launch(0, 2, [0.1]))
-    got = efficiency(2, rate, rate_of(steady_launch(1, 1, [0.1] * 3)))
+    got = efficiency(2, rate, rate_of(steady_launch(1, 1, [0.1] * 3)), None)
     assert (got.value, got.low, got.high) == (pytest.approx(1.0), None, None)
 
 
+@settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.floats(0.01, 1.0), min_size=2, max_size=5),
     st.lists(st.floats(0.01, 1.0), min_size=2, max_size=5),
@@ -81,6 +94,7 @@ def test_a_faster_clock_does_not_change_efficiency(
             devices,
             rate_of(steady_launch(0, devices, [v * factor for v in many], steps=2)),
             rate_of(steady_launch(1, 1, [v * factor for v in one], steps=2)),
+            None,
         )
 
     plain, scaled = at(1.0), at(scale)

@@ -6,15 +6,18 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfbench.analyze.intervals import (
+    LaunchVariance,
     Spread,
     difference_spread,
     grouped_spread,
+    launch_variance,
     mean_interval,
     ratio_interval,
+    spread,
 )
 from sfbench.schema import Interval
 
@@ -56,6 +59,48 @@ def test_fewer_than_two_values_have_no_spread(values: list[list[float]]) -> None
 
 def test_equal_values_have_an_error_of_zero() -> None:
     assert grouped_spread(groups([2.0, 2.0], [2.0])) == Spread(error=0.0, dof=2)
+
+
+def test_launches_of_all_points_tell_how_much_launches_vary() -> None:
+    # GIVEN launch means 0 and 2 at one point, 5, 5 and 8 at another, with little spread within
+    points = [groups([-0.1, 0.1], [1.9, 2.1]), groups([4.9, 5.1], [4.9, 5.1], [7.9, 8.1])]
+    # THEN squares 2 * 1^2 and 1 + 1 + 4, over 1 + 2 degrees of freedom
+    assert launch_variance(points) == LaunchVariance(variance=pytest.approx(8 / 3), dof=3)
+
+
+def test_launches_that_differ_no_more_than_blocks_have_no_variance_of_their_own() -> None:
+    points = [groups([1, 2, 3], [3, 1, 2]), groups([5, 6, 7], [7, 6, 5])]
+    assert launch_variance(points) is None
+
+
+def test_single_launches_tell_nothing_of_how_launches_vary() -> None:
+    assert launch_variance([groups([1, 2]), groups([5, 9])]) is None
+    assert launch_variance([]) is None
+
+
+def test_few_launches_use_the_variance_of_the_sweep() -> None:
+    shared = LaunchVariance(variance=9.0, dof=6)
+    assert spread(groups([1.0], [2.0]), shared) == Spread(error=pytest.approx(3 / 2**0.5), dof=6)
+    # one launch is known no better than launches vary
+    assert spread(groups([1.0, 1.1, 1.2]), shared) == Spread(error=3.0, dof=6)
+
+
+def test_few_launches_that_do_not_differ_are_pooled_by_block() -> None:
+    got = spread(groups([1.0, 2.0, 3.0], [11.0, 12.0, 13.0]), None)
+    assert got is not None
+    assert got.dof == 5
+
+
+def test_many_launches_speak_for_themselves() -> None:
+    four = groups([1.0, 1.1], [5.0, 5.1], [9.0, 9.1], [2.0, 2.1])
+    assert spread(four, LaunchVariance(variance=1e-9, dof=50)) == grouped_spread(four)
+
+
+def test_a_variance_that_both_sides_share_counts_once() -> None:
+    shared = LaunchVariance(variance=1.0, dof=6)
+    one = Spread(error=1.0, dof=6)
+    assert difference_spread(one, one, shared) == Spread(error=pytest.approx(2**0.5), dof=6)
+    assert difference_spread(one, one) == Spread(error=pytest.approx(2**0.5), dof=12)
 
 
 def test_half_width_is_students_t() -> None:
@@ -101,6 +146,7 @@ def test_a_ratio_that_may_be_off_by_thousands_has_no_interval() -> None:
 blocks = st.lists(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=6), min_size=1, max_size=4)
 
 
+@settings(deadline=None)
 @given(blocks, st.floats(-3, 3))
 def test_a_change_of_unit_does_not_change_the_spread_of_logs(
     values: list[list[float]], shift: float

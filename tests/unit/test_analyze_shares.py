@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import StepTable, measured
 
@@ -15,7 +15,7 @@ from sfbench.analyze.shares import Shares, time_shares
 from sfbench.analyze.slow import pick_slow
 from sfbench.analyze.steps import job_steps
 from sfbench.collect.frames import step_frame
-from sfbench.schema import TimeShare
+from sfbench.schema import STEP_COLUMNS, TimeShare
 
 PARTS = ("compute", "host", "straggler", "jitter", "communication", "data")
 
@@ -191,6 +191,52 @@ def test_turns_missing_in_a_cycle_are_estimated_from_the_ranks_mean() -> None:
     assert filled_solo(found)[1, 1] == pytest.approx(0.050 + 0.004 / 3)
 
 
+def disturbed_launch(cycles_: int, *, in_cycles: set[int], wait_s: float = 0.0) -> Cycles:
+    """Steps of 50 ms, one of them 500 ms in some cycles, of which ``wait_s`` is for data."""
+    table = StepTable(2)
+    for cycle in range(cycles_):
+        times = [0.05] * 7 + [0.5 if cycle in in_cycles else 0.05]
+        table.block("train", times, cycle=cycle).block("cached", [0.05] * 4, cycle=cycle)
+    launch = measured(0, table)
+    assert launch.steps is not None
+    step_s, wait = (STEP_COLUMNS.index(name) for name in ("step_s", "data_wait_s"))
+    # rank 0 waits for data, rank 1 for rank 0
+    stalled = (launch.steps[:, step_s] == 0.5) & (launch.steps[:, 0] == 0)
+    launch.steps[stalled, wait] = wait_s
+    steps = step_frame([launch])
+    return cycles(steps, job_steps(steps))
+
+
+def test_a_cycle_that_the_machine_disturbed_is_left_out() -> None:
+    found = disturbed_launch(6, in_cycles={1, 4})
+    assert found.disturbed == 2
+    assert shares_of(found).step_s == pytest.approx(0.05)
+
+
+def test_what_happens_in_many_cycles_belongs_to_the_job() -> None:
+    found = disturbed_launch(6, in_cycles={1, 3, 5})
+    assert found.disturbed == 0
+    assert shares_of(found).step_s == pytest.approx((0.05 * 45 + 0.5 * 3) / 48)
+
+
+def test_a_stall_of_the_loader_is_no_disturbance() -> None:
+    found = disturbed_launch(6, in_cycles={1}, wait_s=0.45)
+    assert found.disturbed == 0
+    assert shares_of(found).time_share.data.value == pytest.approx(0.45 / 48 / (0.05 + 0.45 / 48))
+
+
+def test_a_disturbed_turn_alone_counts_as_well() -> None:
+    table = StepTable(2)
+    for cycle in range(6):
+        table.block("train", [0.05] * 4, cycle=cycle).block("cached", [0.05] * 4, cycle=cycle)
+        table.block("unsynced", [[0.05, 0.05]] * 4, cycle=cycle)
+        table.solo([0.05, 0.9 if cycle == 2 else 0.05], cycle=cycle, steps=1)
+    steps = step_frame([measured(0, table)])
+    found = cycles(steps, job_steps(steps))
+    assert found.disturbed == 1
+    assert shares_of(found).seconds.compute.value == pytest.approx(0.05)
+
+
 def test_noise_makes_no_straggler() -> None:
     # GIVEN 400 healthy launches of 8 ranks and 8 cycles, with 3 % noise
     rng = np.random.default_rng(11)
@@ -233,6 +279,7 @@ def random_cycles(draw: st.DrawFn) -> Cycles:
     )
 
 
+@settings(deadline=None)
 @given(random_cycles())
 def test_shares_sum_to_one_and_seconds_to_the_step(found: Cycles) -> None:
     got = shares_of(found)
@@ -240,6 +287,7 @@ def test_shares_sum_to_one_and_seconds_to_the_step(found: Cycles) -> None:
     assert sum(v for v in values(got.seconds) if v is not None) == pytest.approx(got.step_s)
 
 
+@settings(deadline=None)
 @given(random_cycles(), st.randoms())
 def test_the_order_of_ranks_does_not_matter(found: Cycles, random: object) -> None:
     order = list(range(found.solo_s.shape[1]))

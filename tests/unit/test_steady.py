@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfbench.steady import Steady, mser5
@@ -58,6 +58,7 @@ def test_what_is_no_series_of_times_is_refused(steps: np.ndarray) -> None:
         mser5(steps)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.floats(0.01, 10.0), min_size=25, max_size=120),
     st.sampled_from([0.25, 2.0, 1024.0]),

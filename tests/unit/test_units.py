@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfbench import units
@@ -135,6 +135,7 @@ def test_durations(value: float, text: str) -> None:
     assert units.duration(value) == text
 
 
+@settings(deadline=None)
 @given(st.floats(1e-3, 1e6), st.floats(1e-3, 1.0))
 def test_the_text_is_the_value_within_its_interval(value: float, relative: float) -> None:
     # the last digit shown is that of the half-width's first, so rounding moves it by half of that
