@@ -2,8 +2,10 @@
 
 MSER-5: cut the start of the series where the marginal standard error of what remains is least,
 on means of five steps. White (1997), "An effective truncation heuristic for bias reduction in
-simulation output", Simulation 69(6); the last batches are no candidates, since a few values agree
-by chance: Hoad, Robinson and Davies (2010), "Automating warm-up length estimation", JORS 61(9).
+simulation output", Simulation 69(6); means of five: White, Cobb and Spratt (2000), "A comparison of
+five steady-state truncation heuristics for simulation", WSC'00. The last means are no candidates,
+since a few values agree by chance: Hoad, Robinson and Davies (2010), "Automating warm-up length
+estimation", JORS 61(9).
 """
 
 from __future__ import annotations
