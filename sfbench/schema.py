@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sfbench.evidence import RankEvidence
+
 SCHEMA = 1
 RECORD_FORMAT = 1
 
@@ -36,8 +38,14 @@ STEP_COLUMNS = (
 )  # fmt: skip
 
 # Columns of the heartbeat table shared by the ranks of one node and their launcher (float64,
-# one row per local rank): see sfbench.probe.heartbeat.
-HEARTBEAT_COLUMNS = ("phase", "steps", "samples_per_s", "half_width", "measured_s", "budget_s")
+# one row per local rank): see sfbench.probe.heartbeat. The last four tell the ranks of each other:
+# in_step is 1 from the start of a training forward whose gradients are averaged until the update;
+# meetings counts what all ranks have to come to, meeting_kind tells the last one from others;
+# joined is 0 outside DDP's Join, 1 + its updates so far, -1 on a rank that has run out of inputs.
+HEARTBEAT_COLUMNS = (
+    "phase", "steps", "samples_per_s", "half_width", "measured_s", "budget_s",
+    "in_step", "meetings", "meeting_kind", "joined",
+)  # fmt: skip
 PHASES = ("starting", "script", "discovery", "warmup", "measuring", "done", "script-ended")
 
 
@@ -62,7 +70,9 @@ class ProbeOptions:
     seed: int = 0
     """Seeds the order of rungs; the same on all ranks."""
     checks: bool = False
-    """Watch for the correctness faults of ``sfbench.diagnose.checks``."""
+    """Watch only for faults (``sfbench check``): measure nothing, visit several epochs."""
+    may_shorten: bool = True
+    """In such a run loops over loaders may be ended early, alike on all ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +222,8 @@ class LaunchRecord:
     loads: tuple[RankLoad, ...] = ()
     all_reduce: tuple[AllReduceTime, ...] = ()
     """Empty where it was not measured: one device, no DDP, only the train rung."""
+    evidence: tuple[RankEvidence, ...] = ()
+    """What each rank saw for the correctness checks, by rank."""
     setup_s: float = 0.0
     """From rank start to the first step's end: imports, model, data, first batch."""
     warmup_s: float = 0.0

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from sfbench.evidence import RankEvidence
 from sfbench.probe import record
 from sfbench.probe.allreduce import time_all_reduce
 from sfbench.probe.describe import device_of
@@ -33,6 +34,7 @@ class RankPayload:
     load: RankLoad
     saves: tuple[SaveInfo, ...]
     weights: float
+    evidence: RankEvidence
 
 
 def all_reduce_times(session: Session) -> tuple[AllReduceTime, ...]:
@@ -75,6 +77,7 @@ def _payload(session: Session) -> RankPayload:
         load=session.loads.load(session.rank, _fetch_cost(session)),
         saves=tuple(session.saves.saves),
         weights=checksum(optimizers),
+        evidence=session.witness.evidence(),
     )
 
 
@@ -104,6 +107,7 @@ def _record(
         unavailable=session.unavailable,
         saves=tuple(s for p in payloads for s in p.saves),
         notes=tuple(notes),
+        evidence=tuple(p.evidence for p in payloads),
         loads=tuple(p.load for p in payloads),
         all_reduce=all_reduce,
         setup_s=session.first_step_s - session.started,

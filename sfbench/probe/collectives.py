@@ -22,6 +22,8 @@ _OTHERS = (
     "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "all_reduce_coalesced",
     "all_gather_coalesced",
 )  # fmt: skip
+COLLECTIVES = (*_IN_PLACE, *_OBJECTS, *_OTHERS)
+"""Functions of ``torch.distributed`` in which ranks meet."""
 
 
 class CollectiveHooks:
@@ -35,7 +37,7 @@ class CollectiveHooks:
 
     def install(self, patches: Patches) -> None:
         """Patch the collectives, and the rendezvous so that it uses the launcher's store."""
-        for name in (*_IN_PLACE, *_OBJECTS, *_OTHERS):
+        for name in COLLECTIVES:
             if hasattr(dist, name):
                 patches.wrap(dist, name, self._around(name))
 

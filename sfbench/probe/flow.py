@@ -40,7 +40,10 @@ class Flow:
     """
 
     def __init__(
-        self, on_known: Callable[[Loop], None], on_step: Callable[[StepEnd], None]
+        self,
+        on_known: Callable[[Loop], None],
+        on_step: Callable[[StepEnd], None],
+        may_decide: Callable[[], bool] = lambda: True,
     ) -> None:
         self.loop: Loop | None = None
         self.optimizers = 0
@@ -50,6 +53,7 @@ class Flow:
         """Whether the step told last has ended just now."""
         self._on_known = on_known
         self._on_step = on_step
+        self._may_decide = may_decide
         self._sums = _Sums()
         self._unused = _Sums()
         self._updates = 0
@@ -65,8 +69,13 @@ class Flow:
             self._count(event, self.loop)
             return
         self.kept.append(event)
-        if isinstance(event, Update) and enough(self.kept, self.optimizers):
-            self._decide()
+        if isinstance(event, Update) and self.ready and self._may_decide():
+            self.decide()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the loop can be told from what was seen."""
+        return enough(self.kept, self.optimizers)
 
     def trains(self, key: Hashable) -> bool:
         """Whether a loader is (so far as is known) a training loader."""
@@ -77,7 +86,8 @@ class Flow:
         """Keys of the training loaders known so far."""
         return frozenset(self._training)
 
-    def _decide(self) -> None:
+    def decide(self) -> None:
+        """Tell the loop from what was seen so far: an update at least."""
         loop = find_loop(self.kept)
         self._training = set(loop.loaders)
         self._counting = {loop.primary}

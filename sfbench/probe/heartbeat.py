@@ -6,6 +6,7 @@ nanoseconds and needs no system call, so it may stand in every step.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,9 @@ class Heartbeat:
     """One rank's row, writable."""
 
     def __init__(self, launch_dir: Path, local_rank: int) -> None:
-        self._row = _map(launch_dir / FILE_NAME, "r+")[local_rank]
+        self._table = _map(launch_dir / FILE_NAME, "r+")
+        self._local_rank = local_rank
+        self._row = self._table[local_rank]
 
     def phase(self, name: str) -> None:
         """Enter a phase of ``PHASES``."""
@@ -42,6 +45,12 @@ class Heartbeat:
         """Set further columns by name."""
         for name, value in values.items():
             self._row[_COLUMN[name]] = value
+
+    def others(self) -> Iterator[tuple[int, dict[str, float]]]:
+        """Local rank and columns of every other rank of this node."""
+        for local_rank, row in enumerate(self._table.tolist()):
+            if local_rank != self._local_rank:
+                yield local_rank, dict(zip(HEARTBEAT_COLUMNS, row, strict=True))
 
 
 def _map(path: Path, mode: str) -> npt.NDArray[np.float64]:

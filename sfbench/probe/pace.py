@@ -60,6 +60,10 @@ class Command(NamedTuple):
     """The rank that runs; -1 = all."""
     cycle: int = -1
     block: int = -1
+    end_pass: int = 0
+    """Only in a check: the training loader's pass ends before its next batch."""
+    trial: int = 0
+    """Only in a check: superfluous gradient syncs are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sfbench.evidence import RankEvidence, from_json
 from sfbench.schema import (
     RECORD_FORMAT,
     STEP_COLUMNS,
@@ -66,6 +67,7 @@ def _record(header: dict[str, Any]) -> LaunchRecord:
     header["loads"] = tuple(_load(load) for load in header["loads"])
     header["all_reduce"] = tuple(AllReduceTime(**t) for t in header["all_reduce"])
     header["notes"] = tuple(header["notes"])
+    header["evidence"] = tuple(from_json(RankEvidence, e) for e in header["evidence"])
     return LaunchRecord(**header)
 
 
@@ -75,6 +77,20 @@ def _load(load: dict[str, Any]) -> RankLoad:
 
 def _tuples(value: dict[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
+
+
+def write_evidence(launch_dir: Path, evidence: RankEvidence) -> None:
+    """Leave what a rank has seen so far, for the case that no record comes of its launch."""
+    final = launch_dir / f"evidence-{evidence.rank}.json"
+    part = final.with_suffix(".part")
+    part.write_text(json.dumps(dataclasses.asdict(evidence)))
+    part.replace(final)
+
+
+def read_evidence(launch_dir: Path) -> tuple[RankEvidence, ...]:
+    """What the ranks left in a launch folder, by rank."""
+    found = [json.loads(path.read_text()) for path in launch_dir.glob("evidence-*.json")]
+    return tuple(from_json(RankEvidence, e) for e in sorted(found, key=lambda e: int(e["rank"])))
 
 
 def write_failure(launch_dir: Path, failure: RankFailure) -> None:

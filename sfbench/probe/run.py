@@ -45,7 +45,7 @@ def rank_main(job: RankJob) -> None:
         _install(session, job, world_size)
         code = _guarded(session, job, rank)
     except Refused as refused:
-        code = _refuse(job, rank, refused)
+        code = _refuse(session, rank, refused)
     finally:
         session.remove()
     _leave(code)
@@ -74,14 +74,14 @@ def _guarded(session: Session, job: RankJob, rank: int) -> int:
     except StopRun:
         return 0
     except SystemExit as end:
-        return _exited(session, job, rank, end)
+        return _exited(session, rank, end)
     except Exception as error:
         traceback.print_exc()
         if session.provisional:
             sys.stderr.write("sfbench: another batch size failed; what was measured is kept\n")
             return 0
         message = traceback.format_exception_only(error)[-1].strip()
-        _fail(job, rank, "exception", f"{message}", script_fault=True)
+        _fail(session, rank, "exception", f"{message}", script_fault=True)
         return 1
     return 0
 
@@ -111,7 +111,7 @@ def _ended(session: Session) -> None:
         session.script_ended()
 
 
-def _exited(session: Session, job: RankJob, rank: int, end: SystemExit) -> int:
+def _exited(session: Session, rank: int, end: SystemExit) -> int:
     code = end.code if isinstance(end.code, int) else (0 if end.code is None else 1)
     if code == 0:
         _ended(session)
@@ -119,19 +119,20 @@ def _exited(session: Session, job: RankJob, rank: int, end: SystemExit) -> int:
     text = "" if isinstance(end.code, int) else f": {end.code}"
     if text:
         sys.stderr.write(f"{end.code}\n")
-    _fail(job, rank, "exit", f"the script exited with code {code}{text}", script_fault=True)
+    _fail(session, rank, "exit", f"the script exited with code {code}{text}", script_fault=True)
     return code
 
 
-def _refuse(job: RankJob, rank: int, refused: Refused) -> int:
+def _refuse(session: Session, rank: int, refused: Refused) -> int:
     sys.stderr.write(f"sfbench: {refused.message}\n")
-    _fail(job, rank, refused.kind, refused.message, script_fault=False)
+    _fail(session, rank, refused.kind, refused.message, script_fault=False)
     return 1
 
 
-def _fail(job: RankJob, rank: int, kind: str, message: str, *, script_fault: bool) -> None:
+def _fail(session: Session, rank: int, kind: str, message: str, *, script_fault: bool) -> None:
     failure = RankFailure(rank=rank, kind=kind, message=message, script_fault=script_fault)
-    write_failure(Path(job.launch_dir), failure)
+    session.witness.leave()
+    write_failure(Path(session.job.launch_dir), failure)
 
 
 def _unpin_children(patches: Patches) -> None:

@@ -39,7 +39,7 @@ class SaveHooks:
     def _around_save(self, original: Any) -> Any:
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
             began = time.perf_counter()
-            path = _path_of(f)
+            path = path_of(f)
             # A save into memory harms nobody, and the script may use the bytes.
             write = self._allow or path is None
             if write:
@@ -63,7 +63,8 @@ class SaveHooks:
         return rename
 
 
-def _path_of(f: Any) -> str | None:
+def path_of(f: Any) -> str | None:
+    """Absolute path of what torch.save was given; None where it is no file."""
     if isinstance(f, str | os.PathLike):
         return _absolute(f)
     name = getattr(f, "name", None)

@@ -9,12 +9,14 @@ from pathlib import Path
 import torch.distributed as dist
 
 from sfbench.probe import closing
+from sfbench.probe.checkpace import CheckPace
 from sfbench.probe.clock import clock_for
 from sfbench.probe.collectives import CollectiveHooks
 from sfbench.probe.control import Control
 from sfbench.probe.describe import describe_loop, gradient_bytes, is_sharded
 from sfbench.probe.discovery import Loop
-from sfbench.probe.events import Event
+from sfbench.probe.events import Event, Update
+from sfbench.probe.evidence.witness import Witness
 from sfbench.probe.fetching import FetchHooks
 from sfbench.probe.flow import Flow, StepEnd
 from sfbench.probe.heartbeat import Heartbeat
@@ -55,13 +57,15 @@ class Session:
         self.heartbeat = heartbeat
         self.started = time.perf_counter()
         self.finished = False
+        self.refused = False
+        """Another rank cannot be met any more."""
         self.provisional = False
         """A record without the batch curve has been written."""
         self.patches = Patches()
         self._worker_patches = Patches()
         self.clock = clock_for(job.device_type)
         self.control = Control(rank, world_size)
-        self.flow = Flow(self._on_loop_known, self._on_step)
+        self.flow = Flow(self._on_loop_known, self._on_step, self._may_decide)
         self.replay = RungReplay(self.flow.trains)
         self.loaders = LoaderHooks(self.feed, self.replay)
         self.updates = UpdateHooks(self.feed, self.clock.mark)
@@ -70,6 +74,7 @@ class Session:
         self.collectives = CollectiveHooks()
         self.fetching = FetchHooks(Path(job.launch_dir), rank)
         self.loads = LoadMeter()
+        self.witness = Witness(self)
         self.steps = StepTable(self.clock, rank)
         self.unavailable: dict[str, str] = {}
         self.notes: list[str] = []
@@ -77,7 +82,7 @@ class Session:
         self.rungs: tuple[Rung, ...] = ("train",)
         self._begun = False
         self._left = 0
-        self._pace: Pace | None = None
+        self._pace: Pace | CheckPace | None = None
         self._snapshot: Snapshot | None = None
         self.loop_info: LoopInfo | None = None
         self.first_step_s = 0.0
@@ -91,6 +96,7 @@ class Session:
             self.replay.ring = Ring()
         for hooks in (self.loaders, self.updates, self.models, self.saves, self.collectives):
             hooks.install(self.patches)
+        self.witness.install(self.patches)
         self.fetching.install(self._worker_patches)
         self.heartbeat.phase("discovery")
 
@@ -102,6 +108,7 @@ class Session:
     def leave_to_fork(self) -> None:
         """In a forked child nothing is measured but what its dataset costs."""
         self.updates.remove()
+        self.witness.remove()
         self.patches.restore()
 
     def feed(self, event: Event) -> None:
@@ -111,6 +118,7 @@ class Session:
         if not self._begun:
             self._begun = True
             self.steps.begin()
+        self.witness.feed(event)
         self.flow.optimizers = self.updates.count
         self.flow.feed(event)
 
@@ -120,6 +128,12 @@ class Session:
         self.replay.discovering = False
         self.models.counts_samples = loop.primary is None
         facts = self.control.all_gather(self._facts(loop))
+        if None in facts:
+            raise Refused(
+                "ranks-disagree",
+                f"The script ended on rank {facts.index(None)} before rank {self.rank} had made "
+                "enough steps to know its loop. All ranks must train alike.",
+            )
         refusal = verify(facts, self.world_size)
         if refusal:
             raise Refused(refusal.kind, refusal.message)
@@ -130,10 +144,15 @@ class Session:
         if rungs == ("train",):
             self.replay.ring = None
         queued = max((self.loaders.queue_length(k) for k in loop.loaders), default=0)
-        if self.rank == 0:
+        if self.rank == 0 and self.job.probe.checks:
+            self._pace = CheckPace(self.job.probe, self.witness.seen)
+        elif self.rank == 0:
             self._pace = Pace(self.job.probe, rungs, self.world_size, queued, self._can_curve)
         self.heartbeat.phase("warmup")
         self.first_step_s = time.perf_counter()
+
+    def _may_decide(self) -> bool:
+        return self.witness.meetings.may_decide()
 
     def _facts(self, loop: Loop) -> RankFacts:
         anchor = self.updates.by_key[_as_int(loop.anchor)]
@@ -172,6 +191,9 @@ class Session:
         if not loop.loaders:
             reason = "no DataLoader: batches come from the script's own code (see sfbench.batches)"
             self.unavailable = {r: reason for r in wanted if r != "train"}
+        elif self.witness.meetings.joins:
+            reason = "DDP's Join: ranks may run out of inputs at different steps"
+            self.unavailable = {r: reason for r in wanted if r != "train"}
         elif kind in ("fsdp", "own-collectives"):
             reason = (
                 "parameters are sharded: every step needs the other ranks"
@@ -187,8 +209,15 @@ class Session:
         self.steps.add(step)
         self.heartbeat.steps(self.steps.count)
         self._left -= 1
-        if self._left <= 0 and self.flow.live:
+        if self._left <= 0 and self.flow.live and self.witness.meetings.all_come():
             self._border()
+
+    def joined(self) -> None:
+        """All ranks come out of DDP's Join together, after different numbers of steps."""
+        if self.flow.loop is not None:
+            self._border()
+        elif all(self.control.all_gather(self.flow.ready)):
+            self.flow.decide()
 
     def _border(self) -> None:
         facts = self._close_block()
@@ -241,6 +270,7 @@ class Session:
         if command.kind == BLOCK and self.measuring_began == 0.0:
             self.measuring_began = time.perf_counter()
             self.heartbeat.phase("measuring")
+        self.witness.obey(end_pass=command.end_pass == 1, trial=command.trial == 1)
         before, after = RUNGS[self._command.rung], RUNGS[command.rung]
         self._command = command
         self._switch(after)
@@ -269,6 +299,11 @@ class Session:
             self._snapshot = None
 
     @property
+    def sync_cost_s(self) -> float | None:
+        """In a check, what superfluous gradient syncs cost per update (rank 0 knows)."""
+        return self._pace.sync_cost_s if isinstance(self._pace, CheckPace) else None
+
+    @property
     def stop_reason(self) -> str:
         """Why the measurement ended: precision | seconds (rank 0 knows)."""
         return self._pace.figures.stop_reason if self._pace is not None else ""
@@ -281,13 +316,16 @@ class Session:
         Raises:
             Refused: no step, no known loop, or too few blocks measured.
         """
+        if self.refused:
+            return
         self.heartbeat.phase("script-ended")
         if self.flow.loop is None:
-            self._refuse_unknown()
+            self._end_unknown()
         if self._command.kind == BLOCK:
             self.steps.close(self._command)
         blocks = self._command.block
-        if blocks < MIN_BLOCKS_WHEN_ENDED:
+        if blocks < MIN_BLOCKS_WHEN_ENDED and not self.job.probe.checks:
+            self.control.all_gather(None)
             raise Refused(
                 "too-few-steps",
                 f"The script ended by itself after {self.steps.count} steps, before enough could "
@@ -295,6 +333,18 @@ class Session:
                 "or more data, or lower --seconds and --warmup.",
             )
         self.finish(ended_early=True)
+
+    def _end_unknown(self) -> None:
+        """A check judges by what there was; a measurement is refused, once all ranks are here."""
+        if self.job.probe.checks and any(isinstance(e, Update) for e in self.flow.kept):
+            self.flow.decide()
+            return
+        if any(self.control.all_gather(None)):
+            raise Refused(
+                "ranks-disagree",
+                "The script ended without an optimizer update on this rank, while others train.",
+            )
+        self._refuse_unknown()
 
     def _refuse_unknown(self) -> None:
         updates = sum(1 for e in self.flow.kept if hasattr(e, "mark"))

@@ -1,0 +1,302 @@
+"""What each DataLoader gave this rank: order, samples, number of batches, how its passes end."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+)
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+
+from sfbench.evidence import Epoch, Loader
+from sfbench.probe.batch import samples_in
+from sfbench.probe.evidence.content import batch_prints, dataset_digest
+from sfbench.probe.evidence.place import Place, calls_by_for
+from sfbench.probe.patches import Patches
+
+SAMPLES = 1024
+"""Samples of a first pass that are kept in mind per loader."""
+ORDER = 64
+EPOCHS = 12
+ASIDE_BATCHES = 4
+"""In a check, batches after which loops that do not train are ended."""
+_GENERATOR = 0x20
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One pass, while it lasts."""
+
+    order: list[int]
+    batches: int = 0
+    ended: bool = False
+    shortened: bool = False
+    cycled: bool = False
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A loader and what it gave."""
+
+    facts: Loader
+    passes: list[_Pass] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)
+    contents: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    whole: bool = False
+    sampled: _Pass | None = None
+
+
+class LoaderWatch:
+    """Wraps DataLoader and its iterators.
+
+    ``real`` tells whether loaders load just now; ``trains`` whether a loader's batches are trained
+    on, as far as is known.
+    """
+
+    def __init__(
+        self, place: Place, real: Callable[[], bool], trains: Callable[[Hashable], bool]
+    ) -> None:
+        self._place = place
+        self._real = real
+        self._trains = trains
+        self._main = threading.get_ident()
+        self._lines: dict[int, str] = {}
+        self._last_loop: Any = None
+        """The loop in which the pass before has ended: see ``_loop``."""
+        self._seen: dict[Hashable, _Seen] = {}
+        self.ended: _Pass | None = None
+        """The training pass that ended by itself, until the next batch to train on."""
+        self.shortens = False
+        """Loops that do not train are ended after a few batches."""
+        self.end_now = False
+        """The training pass that is under way ends before its next batch."""
+        self.shortened = False
+        """The probe has ended some loop."""
+
+    def install(self, patches: Patches) -> None:
+        """Patch the constructor of DataLoader and its iterators."""
+        patches.wrap(DataLoader, "__init__", self._around_init)
+        patches.wrap(_BaseDataLoaderIter, "__init__", _around_new_pass)
+        patches.wrap(_BaseDataLoaderIter, "_reset", _around_new_pass)
+        patches.wrap(_BaseDataLoaderIter, "_next_index", _around_next_index)
+        patches.wrap(_BaseDataLoaderIter, "__next__", self._around_next)
+        patches.wrap(DataLoader, "_get_iterator", self._around_get_iterator)
+
+    def loaders(self) -> tuple[Loader, ...]:
+        """All loaders that gave at least one batch, in the order of their first pass."""
+        return tuple(_loader(seen, self._trains(key)) for key, seen in self._seen.items())
+
+    def passes(self) -> tuple[int, int]:
+        """Passes begun over the training loader with most of them; how many ended by themselves."""
+        counts = [
+            (len(seen.passes), sum(p.ended for p in seen.passes))
+            for key, seen in self._seen.items()
+            if self._trains(key)
+        ]
+        return max(counts, default=(0, 0))
+
+    # -- hooks -----------------------------------------------------------------------------------
+
+    def _around_init(self, original: Any) -> Any:
+        def init(loader: Any, *args: Any, **kwargs: Any) -> None:
+            self._lines[id(loader)] = self._place.line()
+            original(loader, *args, **kwargs)
+
+        return init
+
+    def _around_get_iterator(self, original: Any) -> Any:
+        def get_iterator(loader: Any) -> Any:
+            iterator = original(loader)
+            iterator._sfbench_loader = loader
+            return iterator
+
+        return get_iterator
+
+    def _around_next(self, original: Any) -> Any:
+        def next_batch(iterator: Any) -> Any:
+            if threading.get_ident() != self._main or not self._real():
+                return original(iterator)
+            key = getattr(iterator, "_sfbench_key", None)
+            now = iterator._sfbench_pass or self._begin(iterator, key, sys._getframe(1))
+            if self._ends_here(now, key) and calls_by_for(sys._getframe(1)):
+                now.shortened = self.shortened = True
+                self._last_loop = _loop(sys._getframe(1))
+                raise StopIteration
+            try:
+                batch = original(iterator)
+            except StopIteration:
+                self._end(now, key, sys._getframe(1))
+                raise
+            if self.ended is not None and self._trains(key) and torch.is_grad_enabled():
+                self.ended = None
+            now.batches += 1
+            self._note(self._seen.get(key), now, iterator, batch)
+            return batch
+
+        return next_batch
+
+    def _ends_here(self, now: _Pass, key: Hashable) -> bool:
+        grad = torch.is_grad_enabled()
+        if self.end_now and grad and self._trains(key):
+            self.end_now = False
+            return now.batches > 0
+        return self.shortens and not grad and now.batches >= ASIDE_BATCHES
+
+    # -- notes -----------------------------------------------------------------------------------
+
+    def _begin(self, iterator: Any, key: Hashable, frame: Any) -> _Pass:
+        loop, self._last_loop = self._last_loop, None
+        now = _Pass(order=iterator._sfbench_order)
+        now.cycled = loop is not None and loop is _loop(frame)
+        iterator._sfbench_pass = now
+        loader = getattr(iterator, "_sfbench_loader", None)
+        if loader is not None and key is not None:
+            if key not in self._seen:
+                self._seen[key] = _Seen(_facts(loader, self._lines.get(id(loader), "")))
+            if len(self._seen[key].passes) < EPOCHS:
+                self._seen[key].passes.append(now)
+        return now
+
+    def _end(self, now: _Pass, key: Hashable, frame: Any) -> None:
+        now.ended = True
+        if torch.is_grad_enabled() and self._trains(key):
+            self.ended = now
+            self._last_loop = _loop(frame)
+
+    @staticmethod
+    def _note(seen: _Seen | None, now: _Pass, iterator: Any, batch: Any) -> None:
+        """Keep checksums of the first pass that comes to a second batch."""
+        numbers = iterator._sfbench_indices.popleft() if iterator._sfbench_indices else []
+        if seen is None or len(seen.contents) >= SAMPLES:
+            return
+        if seen.sampled is not now:
+            if seen.sampled is not None and seen.sampled.batches > 1:
+                return
+            seen.sampled = now
+            for kept in (seen.indices, seen.contents, seen.labels):
+                kept.clear()
+        prints = batch_prints(batch, len(numbers) or samples_in(batch))
+        seen.whole = prints.whole
+        seen.indices += [_number(tuple(numbers))] if prints.whole and numbers else numbers
+        seen.contents += prints.contents
+        seen.labels += prints.labels
+
+
+def _around_new_pass(original: Any) -> Any:
+    """Where an iterator is made, and where a lasting one begins again."""
+
+    def begin(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+        iterator._sfbench_pass = None
+        iterator._sfbench_order = []
+        iterator._sfbench_indices = deque()
+        return original(iterator, *args, **kwargs)
+
+    return begin
+
+
+def _around_next_index(original: Any) -> Any:
+    def next_index(iterator: Any) -> Any:
+        index = original(iterator)
+        order = iterator._sfbench_order
+        if len(order) < SAMPLES and iterator._dataset_kind == _DatasetKind.Map:
+            numbers = [_number(i) for i in (index if isinstance(index, list | tuple) else [index])]
+            order.extend(numbers)
+            iterator._sfbench_indices.append(numbers)
+        return index
+
+    return next_index
+
+
+def _loop(frame: Any) -> Any:
+    """What may begin one pass after the other without ever ending: a generator, or next().
+
+    A generator that has ended is no danger to keep: its variables are gone.
+    """
+    if not calls_by_for(frame):
+        return "next"
+    return frame if frame.f_code.co_flags & _GENERATOR else None
+
+
+def _number(index: Any) -> int:
+    try:
+        return int(index)
+    except (TypeError, ValueError):
+        return zlib.crc32(repr(index).encode())
+
+
+def _facts(loader: Any, line: str) -> Loader:
+    dataset, sampler = loader.dataset, loader.sampler
+    batch_sampler = loader.batch_sampler
+    if type(batch_sampler) is not BatchSampler and batch_sampler is not None:
+        sampler = batch_sampler
+    inner = getattr(batch_sampler, "sampler", None)
+    return Loader(
+        line=line,
+        trains=False,
+        length=_length(loader),
+        dataset=type(dataset).__name__,
+        dataset_size=_length(dataset),
+        dataset_digest=dataset_digest(dataset),
+        sampler=type(sampler).__name__,
+        takes_all=_takes_all(sampler),
+        shuffles=_shuffles(sampler),
+        has_set_epoch=any(hasattr(s, "set_epoch") for s in (sampler, batch_sampler, inner)),
+    )
+
+
+def _length(thing: Any) -> int | None:
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError, AttributeError):
+        return None
+
+
+def _takes_all(sampler: Any) -> bool:
+    if type(sampler) is RandomSampler:
+        return not sampler.replacement and sampler.num_samples >= (
+            _length(sampler.data_source) or 0
+        )
+    return type(sampler) is SequentialSampler
+
+
+def _shuffles(sampler: Any) -> bool | None:
+    if isinstance(sampler, DistributedSampler):
+        return bool(sampler.shuffle)
+    if type(sampler) in {RandomSampler, SequentialSampler}:
+        return type(sampler) is RandomSampler
+    return None
+
+
+def _loader(seen: _Seen, trains: bool) -> Loader:
+    return dataclasses.replace(
+        seen.facts,
+        trains=trains,
+        epochs=tuple(
+            Epoch(
+                order=tuple(p.order[:ORDER]),
+                batches=p.batches,
+                ended=p.ended,
+                shortened=p.shortened,
+                cycled=p.cycled,
+            )
+            for p in seen.passes
+        ),
+        indices=tuple(seen.indices[:SAMPLES]),
+        contents=tuple(seen.contents[:SAMPLES]),
+        labels=tuple(seen.labels[:SAMPLES]),
+        whole_batches=seen.whole,
+    )

@@ -1,0 +1,85 @@
+"""Which ranks hold replicas of the same weights, and checksums to compare them by."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch.distributed as dist
+
+_MODEL_PARALLEL = {"tp", "sp", "cp", "pp", "ep", "mp", "tensor", "sequence", "context", "pipeline"}
+"""Names of mesh dimensions along which ranks share one replica, and so the same samples."""
+
+
+def data_peers(models: Sequence[Any], parameters: Sequence[Any], world_size: int) -> set[int]:
+    """Ranks of this rank's data-parallel group: those that must see other samples than it does.
+
+    The groups of its DDP models; for DTensors their mesh, but for the dimensions along which ranks
+    share one replica; else all ranks.
+    """
+    if not dist.is_initialized():
+        return set(range(world_size))
+    if models:
+        groups = [dist.get_process_group_ranks(model.process_group) for model in models]
+        return {rank for group in groups for rank in group}
+    meshes = [p.device_mesh for p in parameters if hasattr(p, "device_mesh")]
+    if not meshes:
+        return set(range(world_size))
+    own = {dist.get_rank()}
+    if not _is_fully_sharded():
+        return own  # tensor parallel, and nothing else
+    return own.union(*(_along_data(mesh) for mesh in meshes[:1]))
+
+
+def _is_fully_sharded() -> bool:
+    """Whether some module was given to fully_shard."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    kind = getattr(fsdp, "FSDPModule", None)
+    return kind is not None and any(isinstance(thing, kind) for thing in gc.get_objects())
+
+
+def _along_data(mesh: Any) -> set[int]:
+    """Ranks of a mesh that differ from this one only along its data-parallel dimensions."""
+    place = mesh.get_coordinate()
+    names = mesh.mesh_dim_names or ("",) * mesh.mesh.dim()
+    where = tuple(
+        place[dim] if name.lower() in _MODEL_PARALLEL else slice(None)
+        for dim, name in enumerate(names)
+    )
+    return {int(rank) for rank in mesh.mesh[where].flatten()}
+
+
+def weight_sums(
+    models: Iterable[Any], parameters: Iterable[Any]
+) -> tuple[float | None, float | None]:
+    """Checksums of the trained parameters that DDP keeps equal, and of those outside any DDP model.
+
+    Without DDP the first one is over all. None where there are no such parameters; sharded ones
+    are left out, since each rank holds others.
+    """
+    models = list(models)
+    kept = {
+        id(parameter)
+        for model in models
+        for name, parameter in model.module.named_parameters()
+        if name not in model.parameters_to_ignore
+    }
+    inside: list[float] = []
+    outside: list[float] = []
+    for parameter in parameters:
+        if not _is_shard(parameter):
+            place = inside if id(parameter) in kept or not models else outside
+            place.append(_sum(parameter))
+    return (sum(inside) if inside else None, sum(outside) if outside else None)
+
+
+def _is_shard(parameter: Any) -> bool:
+    return hasattr(parameter, "device_mesh") or hasattr(parameter, "_is_flat_param")
+
+
+def _sum(parameter: Any) -> float:
+    values = parameter.detach()
+    # Halves and thirds do not cancel out where a value has moved from one place to another.
+    return float(values.double().sum()) + float(values.flatten()[::7].double().sum()) / 3

@@ -1,0 +1,183 @@
+"""All that one rank notes for the correctness checks."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from sfbench.evidence import Model, RankEvidence
+from sfbench.probe import record
+from sfbench.probe.checkpace import Seen
+from sfbench.probe.describe import parameters_of
+from sfbench.probe.events import Event, Update
+from sfbench.probe.evidence.files import FileWatch
+from sfbench.probe.evidence.loaders import LoaderWatch
+from sfbench.probe.evidence.meetings import MeetingWatch
+from sfbench.probe.evidence.place import Place
+from sfbench.probe.evidence.rates import RateWatch
+from sfbench.probe.evidence.replicas import data_peers, weight_sums
+from sfbench.probe.evidence.splits import SplitWatch
+from sfbench.probe.evidence.states import StateWatch
+from sfbench.probe.evidence.syncs import SyncCount, SyncWatch
+from sfbench.probe.evidence.unused import Search, UnusedWatch
+from sfbench.probe.patches import Patches
+from sfbench.probe.stop import Refused
+from sfbench.schema import RankFailure
+
+if TYPE_CHECKING:
+    from sfbench.probe.session import Session
+
+SKIPPED_KEPT = 400
+
+
+class Witness:
+    """Owns the hooks; knows the session only by what it asks of it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._updates = 0
+        self._skipped: list[int] = []
+        self._skips = 0
+        self._weights: tuple[float | None, float | None] | None = None
+        place = Place(session.job.script)
+        self.loaders = LoaderWatch(place, lambda: not session.replay.active, session.flow.trains)
+        self.meetings = MeetingWatch(
+            session.heartbeat,
+            local=lambda: session.collectives.local,
+            ran_out=lambda: self.loaders.ended is not None,
+            part=self._part,
+            on_joined=session.joined,
+        )
+        self.files = FileWatch(place, lambda: self.meetings.count, session.job.launch_dir)
+        self.splits = SplitWatch(place)
+        self.syncs = SyncWatch(place, self.meetings.stepping)
+        self.unused = UnusedWatch()
+        self.rates = RateWatch(place)
+        self.states = StateWatch(place, session.models.models, self.files.saved)
+
+    def install(self, patches: Patches) -> None:
+        """Put all hooks in place, outside those that measure."""
+        self.files.on_written = self.leave
+        self.loaders.shortens = (
+            self._session.job.probe.checks and self._session.job.probe.may_shorten
+        )
+        for hooks in (
+            self.loaders, self.meetings, self.files, self.splits, self.syncs, self.unused,
+            self.rates, self.states,
+        ):  # fmt: skip
+            hooks.install(patches)
+
+    def remove(self) -> None:
+        """Take away the hooks on parameters; the others are patches."""
+        self.syncs.remove()
+        self.unused.remove()
+
+    def feed(self, event: Event) -> None:
+        """Take an event of the session."""
+        if type(event) is Update:
+            self._updated(event)
+
+    def _updated(self, update: Update) -> None:
+        optimizer = self._session.updates.by_key[update.key]  # type: ignore[index]
+        self._updates += 1
+        self.files.setup = False
+        self.meetings.updated()
+        self.syncs.updated(optimizer)
+        self.unused.updated()
+        self.rates.updated(id(optimizer), optimizer)
+        if self._session.updates.skipped != self._skips:
+            self._skips = self._session.updates.skipped
+            self._skipped.append(self._session.updates.scaled - 1)
+
+    def _part(self, local_rank: int) -> None:
+        """Another rank is inside a step, this one is elsewhere and will not come."""
+        session = self._session
+        other = session.rank - session.local_rank + local_rank
+        steps = session.steps.count or self._updates // max(1, len(session.updates.by_key))
+        message = (
+            f"rank {session.rank} stopped at step {steps}, rank {other} waits in step {steps + 1}: "
+            "uneven inputs. Give all ranks the same number of batches, for example by "
+            "drop_last=True in DistributedSampler and DataLoader."
+        )
+        failure = RankFailure(
+            rank=session.rank, kind="ranks-disagree", message=message, script_fault=True
+        )
+        # At once: on its way out the script may come to what waits for the other ranks.
+        session.refused = True
+        self.leave()
+        record.write_failure(Path(session.job.launch_dir), failure)
+        raise Refused(failure.kind, failure.message)
+
+    # -- in a check ------------------------------------------------------------------------------
+
+    def obey(self, *, end_pass: bool, trial: bool) -> None:
+        """Do until the next border what rank 0 has decided."""
+        self.loaders.end_now = end_pass
+        if trial and self._weights is None:
+            self._weights = self._sums()  # the trial is no way to train
+        self.syncs.try_without(trial)
+
+    def seen(self) -> Seen:
+        """What a check's schedule goes by."""
+        passes, ended = self.loaders.passes()
+        return Seen(passes, ended, self.syncs.superfluous())
+
+    def _sums(self) -> tuple[float | None, float | None]:
+        session = self._session
+        return weight_sums(session.models.models, parameters_of(session.updates.by_key.values()))
+
+    # -- the account -----------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Write what was seen so far beside the other files of the launch."""
+        record.write_evidence(Path(self._session.job.launch_dir), self.evidence(final=False))
+
+    def evidence(self, *, final: bool = True) -> RankEvidence:
+        """What was seen so far; only the final account compares weights."""
+        session = self._session
+        models = list(session.models.models)
+        optimizers = list(session.updates.by_key.values())
+        parameters = list(parameters_of(optimizers))
+        inside, outside = (self._weights or self._sums()) if final else (None, None)
+        return RankEvidence(
+            rank=session.rank,
+            host=socket.gethostname(),
+            threads=torch.get_num_threads(),
+            peers=tuple(sorted(data_peers(models, parameters, session.world_size))),
+            loaders=self.loaders.loaders(),
+            splits=tuple(self.splits.splits),
+            written=self.files.written(),
+            reads=self.files.reads(),
+            saves=tuple(self.states.saves),
+            states_saved=self.states.states,
+            models=tuple(
+                _model(count, self.unused.searches.get(key))
+                for key, count in self.syncs.counts.items()
+            ),
+            optimizers=self.rates.optimizers(),
+            updates=self._updates,
+            scaled=session.updates.scaled,
+            skipped=tuple(self._skipped[:SKIPPED_KEPT]),
+            weights=inside,
+            weights_outside=outside,
+            exchanges_outside=session.collectives.bytes_sent > 0,
+            joins=self.meetings.joins,
+            takes_minimum=self.meetings.takes_minimum,
+            sync_cost_s=session.sync_cost_s,
+        )
+
+
+def _model(count: SyncCount, search: Search | None) -> Model:
+    return Model(
+        line=count.line,
+        backwards=tuple(window.backwards for window in count.windows),
+        synced=tuple(window.synced for window in count.windows),
+        looks_for_unused=bool(count.model.find_unused_parameters),
+        looked=search.looked if search is not None else 0,
+        unused=tuple(search.unused) if search is not None else (),
+        search_s=search.mean_s if search is not None else None,
+        own_hook=bool(getattr(count.model, "_comm_hooks", ())),
+    )
