@@ -145,19 +145,31 @@ def test_every_page_is_reached_from_the_index() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What is run, and the lines it should print: none = whatever it prints."""
+
+    argv: tuple[str, ...]
+    prints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A fenced block whose first line ends in the word ``runs``."""
+    """A fenced block whose first line ends in the word ``runs``, typed at the top of a checkout."""
 
     page: Path
     line: int
     kind: str
     body: str
 
-    def argv(self) -> list[list[str]]:
+    def commands(self) -> list[Command]:
+        """A console example's lines behind ``$``, each with its output until the next."""
         if self.kind == "python":
-            return [[sys.executable, "-c", self.body]]
-        typed = [line[2:] for line in self.body.splitlines() if line.startswith("$ ")]
-        return [shlex.split(line) for line in typed]
+            return [Command(argv=(sys.executable, "-c", self.body))]
+        _, *parts = re.split(r"^\$ (.+)\n", self.body, flags=re.MULTILINE)
+        return [
+            Command(argv=tuple(shlex.split(typed)), prints=tuple(output.splitlines()))
+            for typed, output in zip(parts[::2], parts[1::2], strict=True)
+        ]
 
 
 def examples() -> list[Example]:
@@ -176,20 +188,30 @@ def examples() -> list[Example]:
 
 @pytest.mark.parametrize("example", examples(), ids=lambda e: f"{relative(e.page)}:{e.line}")
 def test_examples_run(example: Example, tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
 
-    assert example.argv(), "an example holds at least one command"
-    for argv in example.argv():
-        done = subprocess.run(
-            argv,
-            cwd=tmp_path,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-        )
-        assert done.returncode == 0, f"{shlex.join(argv)}\n{done.stdout}{done.stderr}"
+    assert example.commands(), "an example holds at least one command"
+    for command in example.commands():
+        printed = run(command.argv, tmp_path)
+        assert not command.prints or agrees(command.prints, printed), "\n".join(printed)
+
+
+def run(argv: tuple[str, ...], cwd: Path) -> tuple[str, ...]:
+    """Lines that a command prints to stdout, with this environment's programs."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(
+        argv, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, f"{shlex.join(argv)}\n{done.stdout}{done.stderr}"
+    return tuple(done.stdout.splitlines())
+
+
+def agrees(expected: tuple[str, ...], printed: tuple[str, ...]) -> bool:
+    """Whether the output is as shown; a last line of … stands for any rest."""
+    if expected[-1] == "…":
+        return printed[: len(expected) - 1] == expected[:-1]
+    return printed == expected
 
 
 def test_some_examples_are_run() -> None:
