@@ -158,6 +158,32 @@ def report(
 
 
 @app.command()
+def check(
+    target: Annotated[str, typer.Argument(help="A reference workload or a training script.")],
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda. [auto]")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds without progress that mean a hang. [60]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Watch a script at 2 devices for what goes wrong silently: arguments go behind `--`."""
+    from sfbench.checking import DEVICES, run_check, to_json
+    from sfbench.plan.machine import this_machine
+    from sfbench.progress import SilentObserver
+
+    given = {"target": target, "devices": [DEVICES], "device": device, "timeout": timeout}
+    plan = _plan({**given, "rounds": 1})
+    checked = run_check(plan, this_machine(), SilentObserver())
+    if as_json:
+        sys.stdout.write(to_json(checked))
+    else:
+        from sfbench.report.checks import render_checks
+
+        sys.stdout.write(render_checks(checked.checks, *_terminal()))
+    sys.exit(1 if checked.failed else 0)
+
+
+@app.command()
 def workloads() -> None:
     """List the reference workloads."""
     from sfbench.plan.targets import workloads as known
@@ -218,14 +244,18 @@ def _print_result(result: SweepResult, *, as_json: bool) -> None:
 
         sys.stdout.write(to_json(result))
         return
-    from rich.console import Console
-
     from sfbench.report.table import render_table
 
+    sys.stdout.write(render_table(result, *_terminal()))
+
+
+def _terminal() -> tuple[int, bool]:
+    """Width of stdout, and whether it takes colour."""
+    from rich.console import Console
+
     console = Console()
-    color = console.is_terminal and not console.no_color
     width = console.width if console.is_terminal else 100
-    sys.stdout.write(render_table(result, width, color))
+    return width, console.is_terminal and not console.no_color
 
 
 def _exit_code(result: SweepResult) -> int:

@@ -70,7 +70,9 @@ class Split:
     """Which dataset it is a part of, numbered in the order of first use."""
     size: int
     sketch: tuple[int, ...]
-    """Those of its indices that come first in a fixed random order of all whole numbers."""
+    """The smallest places of its indices in a fixed random order, ascending: all or some hundreds.
+
+    Sets are compared by them without carrying their members around."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

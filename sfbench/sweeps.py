@@ -15,6 +15,8 @@ from sfbench.collect.environment import environment
 from sfbench.collect.frames import read_launch, step_frame
 from sfbench.collect.model import MeasuredLaunch
 from sfbench.collect.staging import ResultFolder
+from sfbench.diagnose.checks import run_checks
+from sfbench.diagnose.checks.facts import sweep_facts
 from sfbench.errors import InterruptedSweep
 from sfbench.launch.local import LocalLauncher
 from sfbench.launch.model import LaunchError, LaunchOutcome
@@ -61,6 +63,7 @@ def run_sweep(
             scaling=plan.scaling,
             interrupted=interrupted,
             points=analysis.points,
+            checks=run_checks(sweep_facts(launches, analysis.points), plan.scaling),
             warnings=analysis.warnings,
             environment=environment(plan, machine, launches, command, started_at),
             duration_s=time.monotonic() - began,
@@ -103,7 +106,7 @@ def _launch(
         node_job = _node_job(plan, launch, Path(launch_dir), logs_dir / launch.log_name)
         outcome = refused or run(node_job, observer.progressed)
         observer.launch_ended(launch, outcome)
-        return read_launch(launch, outcome)
+        return read_launch(launch, outcome, Path(launch_dir))
 
 
 def _node_job(plan: SweepPlan, launch: LaunchPlan, launch_dir: Path, log_dir: Path) -> NodeJob:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -28,14 +29,17 @@ _WHOLE = {
 }
 
 
-def read_launch(plan: LaunchPlan, outcome: LaunchOutcome) -> MeasuredLaunch:
-    """Read what a launch left; a launch that failed has no record.
+def read_launch(
+    plan: LaunchPlan, outcome: LaunchOutcome, launch_dir: Path | None = None
+) -> MeasuredLaunch:
+    """Read what a launch left; one that failed has no record, but what its ranks saw is kept.
 
     Raises:
         MeasureError: the record is damaged or of another version.
     """
     if outcome.record is None:
-        return MeasuredLaunch(plan=plan, outcome=outcome, record=None)
+        seen = record.read_evidence(launch_dir) if launch_dir is not None else ()
+        return MeasuredLaunch(plan=plan, outcome=outcome, record=None, evidence=seen)
     try:
         header, steps = record.read(outcome.record)
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
@@ -43,7 +47,9 @@ def read_launch(plan: LaunchPlan, outcome: LaunchOutcome) -> MeasuredLaunch:
             f"{plan.devices} devices, round {plan.round}: "
             f"the launch's record {outcome.record} cannot be read: {error}"
         ) from error
-    return MeasuredLaunch(plan=plan, outcome=outcome, record=header, steps=steps)
+    return MeasuredLaunch(
+        plan=plan, outcome=outcome, record=header, steps=steps, evidence=header.evidence
+    )
 
 
 def step_frame(launches: Sequence[MeasuredLaunch]) -> pd.DataFrame:

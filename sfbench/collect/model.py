@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from sfbench.evidence import RankEvidence
 from sfbench.launch.model import LaunchOutcome
 from sfbench.plan.model import LaunchPlan
 from sfbench.schema import LaunchRecord
@@ -22,3 +23,5 @@ class MeasuredLaunch:
     """Set exactly where the outcome is ok."""
     steps: npt.NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
     """Step table beside the record, one row per (rank, step), columns ``STEP_COLUMNS``."""
+    evidence: tuple[RankEvidence, ...] = ()
+    """What the ranks saw for the correctness checks, also of a launch that failed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from torch.utils.data import Subset
 
 from sfbench.evidence import Split
@@ -51,20 +52,13 @@ class SplitWatch:
         self.splits.append(split)
 
 
-def sketch(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[int, ...]:
-    """The members of a set that come first in a fixed random order of all whole numbers.
+def sketch(numbers: npt.NDArray[np.int64]) -> tuple[int, ...]:
+    """The smallest places that a set's members have in a fixed random order of all whole numbers.
 
     Two sets' sketches tell how far the sets overlap (bottom-k sampling; Broder 1997).
     """
-    order = spread(numbers)
-    if len(order) > SKETCH:
-        first = np.argpartition(order, SKETCH)[:SKETCH]
-        numbers, order = numbers[first], order[first]
-    return tuple(int(n) for n in numbers[np.argsort(order)])
-
-
-def spread(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Place of each number in the fixed random order (Fibonacci hashing, folded)."""
-    mixed = (numbers.astype(np.uint64) + np.uint64(1)) * _SPREAD
-    mixed ^= mixed >> np.uint64(29)
-    return mixed * _SPREAD
+    places = (numbers.astype(np.uint64) + np.uint64(1)) * _SPREAD
+    places = (places ^ (places >> np.uint64(29))) * _SPREAD
+    if len(places) > SKETCH:
+        places = np.partition(places, SKETCH)[:SKETCH]
+    return tuple(int(place) for place in np.sort(places))
