@@ -80,7 +80,7 @@ def _drawings(result: SweepResult) -> Iterator[_Drawing]:
             name="steps",
             title="Step time",
             caption="Spread of single steps on all ranks: line 1 to 99%, pale bar 5 to 95%, "
-            "dark bar the middle half, mark the median.",
+            "dark bar the middle half, mark the median. Lines that run off the edge go further.",
             figure=figures.step_times(result),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,16 +11,13 @@ from sfbench.schema import SweepResult
 
 Value = float | int | str | bool | None
 
-# The unit is in the name: the first ending that fits says how to write the number.
-_ENDINGS: tuple[tuple[str, Callable[[float], str]], ...] = (
-    ("bytes_per_s", lambda value: f"{units.bytes_(value)}/s"),
-    ("per_s", lambda value: f"{units.rate(value)} per s"),
-    ("_s", units.seconds),
-    ("bytes", units.bytes_),
-    ("bytes_per_step", units.bytes_),
-    ("_share", units.percent),
-    ("_ratio", units.percent),
-    ("_efficiency", units.percent),
+# The unit is in the name: the first pattern found in it says how to write the number.
+_BY_NAME: tuple[tuple[re.Pattern[str], Callable[[float], str]], ...] = (
+    (re.compile(r"bytes_per_s(?![a-z])"), lambda value: f"{units.bytes_(value)}/s"),
+    (re.compile(r"per_s(?![a-z])"), lambda value: f"{units.rate(value)} per s"),
+    (re.compile(r"bytes"), units.bytes_),
+    (re.compile(r"(^|_)(s|seconds)(_per_[a-z]+)?$"), units.seconds),
+    (re.compile(r"share|ratio|efficiency"), units.percent),
 )
 
 
@@ -84,5 +82,5 @@ def _text(name: str, value: Value) -> str:
         return "yes" if value else "no"
     if isinstance(value, str):
         return value
-    write = next((write for ending, write in _ENDINGS if name.endswith(ending)), units.count)
+    write = next((write for pattern, write in _BY_NAME if pattern.search(name)), units.count)
     return write(value)

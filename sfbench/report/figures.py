@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 
 from sfbench import units
 from sfbench.analyze.losses import PARTS, Loss, losses, share
@@ -19,6 +19,10 @@ from sfbench.schema import Interval, Point, StepQuantiles, SweepResult
 WIDTH_IN, HEIGHT_IN = 4.8, 3.1
 ROW_IN = 0.34
 """Height of one horizontal bar."""
+FAR = 1.3
+"""Efficiency beyond which a quarter on the axis is too narrow for its number."""
+OUTLIERS = 2.0
+"""The axis of step times ends at this many times the largest 95 % quantile."""
 LABELLED = 0.07
 """A bar narrower than this part of the axis has no room for its number."""
 
@@ -82,6 +86,7 @@ def step_times(result: SweepResult) -> Figure:
             if point.step_quantiles is not None:
                 _spread(axes, row, point.step_quantiles)
         _rows(axes, [_count(p) for p in points])
+        axes.set_xlim(*_step_range([p.step_quantiles for p in points if p.step_quantiles]))
         axes.set_xlabel("step time, ms")
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.grid(axis="x")
@@ -133,13 +138,13 @@ def waterfall(point: Point, one: Point) -> Figure | None:
         labels = ["ideal", *(PART_NAMES[loss.part] for loss in steps), "achieved"]
         _wide_bar(axes, 0, 0.0, 1.0, COLOURS["muted"])
         _label(axes, 0, 1.0, "100%")
-        left = _falls(axes, steps)
+        left = max(_falls(axes, steps), efficiency)
         _wide_bar(axes, len(labels) - 1, 0.0, efficiency, COLOURS["accent"])
         _label(axes, len(labels) - 1, efficiency, units.percent_interval(point.efficiency))
         _rows(axes, labels)
-        axes.set_xlim(0, max(1.0, left) * 1.16)
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0])
+        axes.set_xlim(0, left * 1.2)
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.xaxis.set_major_locator(MultipleLocator(0.25 if left <= FAR else 0.5))
         axes.set_xlabel("efficiency")
 
     return _figure(draw, rows=len(steps) + 2)
@@ -151,7 +156,8 @@ def _falls(axes: Axes, steps: Sequence[Loss]) -> float:
     for row, loss in enumerate(steps, start=1):
         low, high = sorted((at, at - loss.value))
         _wide_bar(axes, row, low, high - low, COLOURS[loss.part])
-        _label(axes, row, high, f"{units.points(-loss.value)}")
+        sign = "+" if loss.value < 0 else ""
+        _label(axes, row, high, f"{sign}{units.points(-loss.value)}")
         at -= loss.value
         furthest = max(furthest, high)
     return furthest
@@ -256,6 +262,16 @@ def _spread(axes: Axes, row: int, quantiles: StepQuantiles) -> None:
     axes.hlines(row, at[1], at[5], color=accent, linewidth=5.0, alpha=0.35)
     axes.hlines(row, at[2], at[4], color=accent, linewidth=9.0)
     axes.vlines(at[3], row - 0.26, row + 0.26, color=COLOURS["ink"], linewidth=1.6)
+
+
+def _step_range(quantiles: Sequence[StepQuantiles]) -> tuple[float, float]:
+    """Ends of the axis in ms: all lines, but single steps of many times the length run off it."""
+    low = min(float(np.interp(0.01, q.q, q.step_s)) for q in quantiles)
+    high = max(float(np.interp(0.99, q.q, q.step_s)) for q in quantiles)
+    usual = max(float(np.interp(0.95, q.q, q.step_s)) for q in quantiles)
+    right = min(high, OUTLIERS * usual)
+    margin = 0.04 * (right - low) or 0.04 * right
+    return 1e3 * (low - margin), 1e3 * (right + margin)
 
 
 def _rows(axes: Axes, labels: Sequence[str]) -> None:

@@ -11,6 +11,8 @@ from sfbench.schema import Diagnosis, Point, SweepResult
 
 MENTIONED = 0.005
 """Parts that lose less than half a point are not named."""
+UNCERTAIN = 0.10
+"""An efficiency known no better than this many points says nothing of what is lost."""
 WORKING = 0.9
 """One device that computes for less of its step has something to fix before scaling."""
 
@@ -72,11 +74,19 @@ def oversubscribed(result: SweepResult) -> tuple[str, ...]:
 
 def _scaling(result: SweepResult, one: Point | None) -> Iterator[str]:
     worst = worst_point(result)
+    known = [p for p in result.points if p.efficiency is not None and p.devices > 1]
+    said = worst or (known[-1] if known else None)
+    if said is not None and (units.half_width(said.efficiency) or 0.0) > UNCERTAIN:
+        efficiency = units.percent_interval(said.efficiency)
+        yield (
+            f"{_devices(said)}: {efficiency} efficiency, too uncertain to say what is lost. "
+            "Free the machine of other work, or give it more --rounds and --seconds."
+        )
+        return
     if worst is not None and worst.efficiency is not None:
         lost = units.percent(1 - worst.efficiency.value, units.half_width(worst.efficiency))
         yield f"{_devices(worst)}: {lost} lost. {_lost_to(worst, one)}".strip()
         return
-    known = [p for p in result.points if p.efficiency is not None and p.devices > 1]
     if known:
         efficiency = units.percent_interval(known[-1].efficiency)
         yield f"{_devices(known[-1])}: {efficiency} efficiency, nothing lost that is worth a fix."
@@ -113,8 +123,8 @@ def _one_device(one: Point | None) -> Iterator[str]:
     """A job that starves one device already scales well, and is slow all the same."""
     if one is None or one.time_share is None or one.time_share.compute.value is None:
         return
-    compute = one.time_share.compute.value
-    if compute >= WORKING:
+    compute, most = one.time_share.compute.value, one.time_share.compute.high
+    if (compute if most is None else most) >= WORKING:
         return
     shares = [(share(one.time_share, part), part) for part in PARTS if part != "compute"]
     value, part = max((v or 0.0, part) for v, part in shares)

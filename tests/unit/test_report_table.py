@@ -54,6 +54,15 @@ def test_where_nothing_is_lost_nothing_is_pointed_at() -> None:
     assert verdict(result) == ("8 devices: 97% ±1 efficiency, nothing lost that is worth a fix.",)
 
 
+def test_an_uncertain_efficiency_says_nothing_of_losses() -> None:
+    vague = replace(EIGHT, efficiency=Interval(value=0.8, low=0.5, high=1.2))
+    first, *_ = verdict(with_points(ONE, vague))
+    assert first == (
+        "8 devices: 80% ±40 efficiency, too uncertain to say what is lost. "
+        "Free the machine of other work, or give it more --rounds and --seconds."
+    )
+
+
 def test_failed_points_show_their_status_and_why() -> None:
     hung = replace(FOUR, status="timeout", error="no progress for 300 s\nlog: x", efficiency=None)
     hung = replace(hung, samples_per_s=None, step_s=None, ideal_samples_per_s=None)
