@@ -90,6 +90,30 @@ class RankJob:
     """Cores of each local rank where pinned, else None."""
     device_type: Literal["cpu", "cuda"] = "cpu"
     probe: ProbeOptions = field(default_factory=ProbeOptions)
+    code: CodeRoot | None = None
+    """Set by the gate: which of two checkouts this launch has to run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeRoot:
+    """A checkout to run instead of the one that the person works in."""
+
+    folder: str
+    """Top of the checkout to run."""
+    instead_of: str
+    """Top of the person's own: nothing may be imported from there."""
+    cwd: str
+    """Where the script starts, inside ``folder``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleFile:
+    """A module that rank 0 had imported at the end."""
+
+    path: str
+    """Relative to the checkout; absolute where it came from the person's own instead."""
+    sha256: str
+    foreign: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +248,8 @@ class LaunchRecord:
     """Empty where it was not measured: one device, no DDP, only the train rung."""
     evidence: tuple[RankEvidence, ...] = ()
     """What each rank saw for the correctness checks, by rank."""
+    modules: tuple[ModuleFile, ...] = ()
+    """Where the gate asked for a checkout: what was imported from it, and from elsewhere."""
     setup_s: float = 0.0
     """From rank start to the first step's end: imports, model, data, first batch."""
     warmup_s: float = 0.0

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from sfbench.evidence import RankEvidence
-from sfbench.probe import record
+from sfbench.probe import checkout, record
 from sfbench.probe.allreduce import time_all_reduce
 from sfbench.probe.describe import device_of
 from sfbench.probe.fetching import FetchCost
@@ -110,6 +110,7 @@ def _record(
         evidence=tuple(p.evidence for p in payloads),
         loads=tuple(p.load for p in payloads),
         all_reduce=all_reduce,
+        modules=checkout.imported(session.job.code) if session.job.code else (),
         setup_s=session.first_step_s - session.started,
         warmup_s=session.measuring_began - session.first_step_s,
         measured_s=time.perf_counter() - session.measuring_began,

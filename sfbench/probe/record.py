@@ -22,6 +22,7 @@ from sfbench.schema import (
     CheckResult,
     LaunchRecord,
     LoopInfo,
+    ModuleFile,
     RankFailure,
     RankInfo,
     RankLoad,
@@ -66,6 +67,7 @@ def _record(header: dict[str, Any]) -> LaunchRecord:
     header["checks"] = tuple(CheckResult(**c) for c in header["checks"])
     header["loads"] = tuple(_load(load) for load in header["loads"])
     header["all_reduce"] = tuple(AllReduceTime(**t) for t in header["all_reduce"])
+    header["modules"] = tuple(ModuleFile(**m) for m in header["modules"])
     header["notes"] = tuple(header["notes"])
     header["evidence"] = tuple(from_json(RankEvidence, e) for e in header["evidence"])
     return LaunchRecord(**header)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from sfbench.probe import checkout
 from sfbench.probe.batchsize import BatchSizeHooks
 from sfbench.probe.heartbeat import Heartbeat
 from sfbench.probe.patches import Patches
@@ -89,6 +90,8 @@ def _guarded(session: Session, job: RankJob, rank: int) -> int:
 def _run_script(job: RankJob) -> None:
     """As ``python script args`` would: ``__main__``, argv and path are the script's."""
     path = job.script
+    if job.code is not None:
+        checkout.enter(job.code, job.launch_dir)
     main = types.ModuleType("__main__")
     main.__file__ = path
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
