@@ -22,22 +22,6 @@ from sfbench.launch.channel import RunRequest
 from sfbench.launch.launches import Launches
 from sfbench.launch.model import LaunchOutcome, Progress
 
-PRELOAD = (
-    "sfbench.launch.preload",
-    "numpy",
-    "torch",
-    "torch.distributed",
-    "torch.multiprocessing.spawn",
-    "torch.nn.parallel",
-    "torch.utils.data",
-    "torch.utils.data.distributed",
-    "sfbench.launch.worker",
-    "sfbench.probe.run",
-    # DDP's constructor imports it: more than a second of processor time in each rank.
-    "torch._dynamo",
-)
-"""What the fork server imports before it forks the first rank."""
-
 _STOP_S = 3.5
 """How long a launch that is told to stop may take, before its processes are killed from here."""
 
@@ -51,7 +35,7 @@ def main() -> int:
     os.set_inheritable(descriptor, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prctl.adopt_orphans()
-    multiprocessing.set_forkserver_preload(list(PRELOAD))
+    multiprocessing.set_forkserver_preload(["sfbench.launch.fork_server"])
     forkserver.ensure_running()
     # The first launch waits for this import; requests are read meanwhile.
     target = importlib.import_module

@@ -75,13 +75,15 @@ class LocalLauncher:
         try:
             outcome = self._host.run(request, on_progress)
         except _HostDied:
-            outcome = launcher_failed(self._host.last_words(), start_s, self._host.log_lines())
+            outcome = launcher_failed(self._host.last_words(), start_s)
         except BaseException:
             self._close()
             raise
-        if outcome.error is not None and outcome.error.kind == "launcher":
+        error = outcome.error
+        if error is not None and error.kind == "launcher":
+            error = replace(error, last_lines=self._host.log_lines())
             self._close()  # the next launch gets a new host
-        return replace(outcome, start_s=start_s, wall_s=time.monotonic() - start_s)
+        return replace(outcome, error=error, start_s=start_s, wall_s=time.monotonic() - start_s)
 
     def _close(self) -> None:
         if self._host is not None:

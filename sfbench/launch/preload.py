@@ -1,11 +1,29 @@
-"""Imported first by the fork server: it must not outlive the host process.
-
-The server waits for the last writer of a pipe to close, and the ranks it forked are writers too. So
-where the host is killed, neither would end without this.
-"""
+"""What the fork server imports before it forks the first rank."""
 
 from __future__ import annotations
 
-from sfbench.launch.prctl import die_with_parent
+import importlib
+import traceback
 
-die_with_parent()
+MODULES = (
+    "numpy",
+    "torch",
+    "torch.distributed",
+    "torch.multiprocessing.spawn",
+    "torch.nn.parallel",
+    "torch.utils.data",
+    "torch.utils.data.distributed",
+    "sfbench.launch.worker",
+    "sfbench.probe.run",
+    # DDP's constructor imports it: more than a second of processor time in each rank.
+    "torch._dynamo",
+)
+
+
+def load() -> None:
+    """Import all of ``MODULES``. One that fails is left to the rank that needs it."""
+    for name in MODULES:
+        try:
+            importlib.import_module(name)
+        except Exception:  # anything: the server has to live; the traceback is in the host's log
+            traceback.print_exc()

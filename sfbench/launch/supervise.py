@@ -40,7 +40,6 @@ class Supervisor:
         self._launch_dir = Path(node_job.job.launch_dir)
         node_job.log_dir.mkdir(parents=True, exist_ok=True)
         self._beats = heartbeat.create(self._launch_dir, node_job.nproc)
-        self._watch = Watch(node_job.nproc, time.monotonic())
         self._processes: Sequence[BaseProcess] = ()
         self._first_rank = node_job.node_rank * node_job.nproc
         self._keep = frozenset(p.pid for p in tree.children())
@@ -57,8 +56,9 @@ class Supervisor:
         tree.end(self._descendants)
 
     def watch_over(self, processes: Sequence[BaseProcess]) -> None:
-        """Take charge of the ranks' processes, by local rank."""
+        """Take charge of the ranks' processes, by local rank. Called once, before any ``tick``."""
         self._processes = processes
+        self._watch = Watch(len(processes), time.monotonic())
 
     def tick(self) -> LaunchEnd | None:
         """Wait a moment, or until something happens; tell where the launch is over."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -83,15 +83,13 @@ def judge(end: LaunchEnd) -> Verdict:
     return Verdict(status="failed", error=_failed(end))
 
 
-def launcher_failed(
-    message: str, start_s: float, last_lines: tuple[str, ...] = ()
-) -> LaunchOutcome:
+def launcher_failed(message: str, start_s: float) -> LaunchOutcome:
     """The outcome where the launcher itself failed, or could not start the ranks."""
     error = LaunchError(
         kind="launcher",
         rank=None,
         message=message,
-        last_lines=last_lines,
+        last_lines=(),
         log=None,
         script_fault=False,
     )
@@ -139,7 +137,7 @@ def _notes(end: LaunchEnd) -> tuple[str, ...]:
     notes = []
     for rank in end.ranks:
         if rank.exit_code is None:
-            notes.append(f"rank {rank.rank} had not left {LEAVE_S:.0f} s after the record; ended")
+            notes.append(f"rank {rank.rank} was ended: it stayed {LEAVE_S:.0f} s after the record")
         elif rank.exit_code:
             notes.append(f"rank {rank.rank} {how(rank.exit_code)} after the record was complete")
     return tuple(notes)
@@ -201,21 +199,19 @@ def _disagree(end: LaunchEnd) -> LaunchError:
 def _timeout(end: LaunchEnd) -> LaunchError:
     stuck = behind(end.ranks) or end.ranks
     waiting = [rank for rank in end.ranks if rank not in stuck]
-    described = "; ".join(map(_where, stuck[:_MOST_NAMED]))
-    if waiting:
-        described = f"The others wait for {described}; {_where(waiting[0])}"
+    last = f"{_named(stuck)} {_are(stuck)} behind" if waiting else "None is behind the others"
+    places = "; ".join(map(_where, [*stuck[:_MOST_NAMED], *waiting[:1]]))
     text = (
-        f"{_at(end)} no rank made progress for {end.timeout_s:g} s. {described}. The stacks of all "
-        "threads are at the end of each rank's log. If steps may take that long, give a larger "
-        "--timeout."
+        f"{_at(end)} no rank made progress for {end.timeout_s:g} s. {last}: {places}. The stacks "
+        "of all threads are at the end of each rank's log. If a step may take that long, give a "
+        "larger --timeout."
     )
-    alone = len(stuck) == 1
     error = _error(stuck[0], "timeout", text, True)
-    return error if alone else replace(error, rank=None)
+    return error if len(stuck) == 1 else replace(error, rank=None)
 
 
 def _where(rank: RankEnd) -> str:
-    place = f"rank {rank.rank} is in phase {rank.phase}, {rank.steps} steps done"
+    place = f"rank {rank.rank} in phase {rank.phase}, {rank.steps} steps done"
     return f"{place}, in {rank.frame}" if rank.frame else place
 
 
@@ -239,6 +235,10 @@ def _at(end: LaunchEnd) -> str:
     return f"At {end.devices} device{'' if end.devices == 1 else 's'}"
 
 
-def _named(ranks: list[RankEnd]) -> str:
+def _named(ranks: Sequence[RankEnd]) -> str:
     numbers = ", ".join(str(rank.rank) for rank in ranks)
     return f"rank {numbers}" if len(ranks) == 1 else f"ranks {numbers}"
+
+
+def _are(ranks: Sequence[RankEnd]) -> str:
+    return "is" if len(ranks) == 1 else "are"

@@ -73,6 +73,8 @@ def enter(local_rank: int, start: NodeStart) -> None:
     # Set only for the length of an env:// rendezvous, by the probe: a script that makes its own
     # tcp:// store would take the agent's for its own and hang.
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+    # The place of the script's folder, as in any interpreter that was given a script.
+    sys.path.insert(0, str(Path(start.job.script).parent))
     if start.job.cores is not None:
         os.sched_setaffinity(0, start.job.cores[local_rank])
     sys.exit(_call(start, rank))
@@ -94,7 +96,8 @@ def _open_log(path: Path) -> None:
     os.dup2(log, 2)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-    # Its own descriptor: a script may close or redirect the standard ones.
+    # With its own descriptor: a script may close or redirect the standard ones.
+    faulthandler.enable(file=log, all_threads=True)
     faulthandler.register(SIGNAL, file=log, all_threads=True)
 
 

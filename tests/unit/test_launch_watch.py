@@ -1,0 +1,86 @@
+"""When ranks last showed progress, on a clock that the test holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfbench.launch.supervise import progress
+from sfbench.launch.watch import Watch
+from sfbench.schema import HEARTBEAT_COLUMNS
+
+NAN = float("nan")
+
+
+def table(*steps: float) -> npt.NDArray[np.float64]:
+    """A heartbeat table with steps and an unknown half-width for each rank."""
+    beats = np.zeros((len(steps), len(HEARTBEAT_COLUMNS)))
+    beats[:, HEARTBEAT_COLUMNS.index("steps")] = steps
+    beats[:, HEARTBEAT_COLUMNS.index("half_width")] = NAN
+    return beats
+
+
+def test_time_counts_from_the_start() -> None:
+    watch = Watch(2, 100.0)
+
+    assert (watch.idle_s(103.0), watch.quiet_s(103.0, 1)) == (3.0, 3.0)
+
+
+def test_a_step_of_any_rank_is_progress() -> None:
+    watch = Watch(2, 0.0)
+    watch.see(1.0, table(0, 0), (0, 0))
+    watch.see(5.0, table(0, 1), (0, 0))
+
+    assert watch.idle_s(6.0) == 1.0
+    assert [watch.quiet_s(6.0, rank) for rank in (0, 1)] == [5.0, 1.0]
+
+
+def test_a_growing_log_is_progress() -> None:
+    watch = Watch(2, 0.0)
+    watch.see(1.0, table(0, 0), (10, 10))
+    watch.see(4.0, table(0, 0), (10, 25))
+
+    assert watch.idle_s(6.0) == 2.0
+
+
+def test_a_heartbeat_that_stays_unknown_is_no_progress() -> None:
+    watch = Watch(1, 0.0)
+    watch.see(1.0, table(3), (0,))
+    watch.see(9.0, table(3), (0,))
+
+    assert watch.idle_s(9.0) == 8.0
+
+
+def test_computing_keeps_a_rank_from_being_quiet_but_is_no_progress() -> None:
+    watch = Watch(1, 0.0)
+    watch.see_cpu(1.0, 0, 20.0)
+    watch.see_cpu(2.0, 0, 20.9)
+
+    assert (watch.quiet_s(3.0, 0), watch.idle_s(3.0)) == (1.0, 3.0)
+
+
+def test_the_little_that_waiting_uses_is_not_computing() -> None:
+    watch = Watch(1, 0.0)
+    watch.see_cpu(1.0, 0, 20.0)
+    watch.see_cpu(2.0, 0, 20.03)
+
+    assert watch.quiet_s(3.0, 0) == 3.0
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=20))
+def test_no_rank_was_quiet_for_less_time_than_all_were_idle(seen: list[tuple[int, int]]) -> None:
+    watch = Watch(2, 0.0)
+    for now_s, steps in enumerate(seen, start=1):
+        watch.see(float(now_s), table(*steps), (0, 0))
+    end_s = float(len(seen))
+
+    assert watch.idle_s(end_s) == min(watch.quiet_s(end_s, rank) for rank in (0, 1))
+
+
+def test_progress_is_a_row_of_the_heartbeat_table_by_name() -> None:
+    told = progress([4.0, 12.0, 800.0, 0.02, 3.5, 10.0, 1.0, 2.0, 7.0, 0.0])
+
+    assert (told.phase, told.steps, told.samples_per_s) == ("measuring", 12, 800.0)
+    assert (told.half_width, told.measured_s, told.budget_s) == (0.02, 3.5, 10.0)
