@@ -41,8 +41,8 @@ FORWARD_SHARE = 1 / 3
 STALL_EPOCH_STEPS = 20
 """Length of an epoch under ``--epoch-stall-ms`` where ``--dataset-size`` is not given."""
 DATASET_SIZE = 65_536
-RUN_AHEAD_S = 0.002
-"""How far the host may be ahead of the device after an update: it fetches the next batch then."""
+RUN_AHEAD_S = 0.005
+"""A host that comes this late does not make the device wait: it had run ahead before."""
 SAMPLE_GAP_S = 0.001
 """Samples that follow each other this closely belong to one batch: their times are chained."""
 BUSY_LOOP = """
@@ -155,7 +155,7 @@ class Device:
     """Kernels take their time one after the other while the CPU is idle.
 
     As on a real accelerator, whose host runs ahead, a kernel begins when the one before has ended,
-    even where the host comes late to launch it; ``start_after`` tells what else it waits for.
+    even where the host comes late to launch it. ``resume`` and ``start_after`` say when not.
     """
 
     def __init__(
@@ -163,27 +163,25 @@ class Device:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.clock = clock
+        self._clock = clock
         self._sleep = sleep
         self.free_s = clock()
-        """When the last kernel ends."""
+        """When the last kernel ends, by the clock."""
+
+    def resume(self, *, late_s: float = 0.0) -> None:
+        """The next kernel begins now, unless the last one ended no more than ``late_s`` ago."""
+        now_s = self._clock()
+        if now_s - self.free_s > late_s:
+            self.free_s = now_s
 
     def start_after(self, time_s: float) -> None:
         """The next kernel begins no earlier than this."""
         self.free_s = max(self.free_s, time_s)
 
-    def launch(self, duration_s: float) -> None:
-        """Queue a kernel and go on."""
-        self.free_s += duration_s
-
     def run(self, duration_s: float) -> None:
-        """Queue a kernel and return when it has ended."""
-        self.launch(duration_s)
-        self.wait()
-
-    def wait(self, *, ahead_s: float = 0.0) -> None:
-        """Return when all kernels have ended, or will have in ``ahead_s``."""
-        wait_s = self.free_s - ahead_s - self.clock()
+        """Return when a kernel of this duration has ended."""
+        self.free_s += duration_s
+        wait_s = self.free_s - self._clock()
         if wait_s > 0:
             self._sleep(wait_s)
 
@@ -225,12 +223,7 @@ class Costs:
     @property
     def optimizer_s(self) -> float:
         """One update."""
-        return self._options.optimizer_ms / 1e3
-
-    @property
-    def slow_step_s(self) -> float:
-        """What this rank needs in addition for one update."""
-        return self._slow_s("step")
+        return self._options.optimizer_ms / 1e3 + self._slow_s("step")
 
     @property
     def load_s(self) -> float:
@@ -257,21 +250,6 @@ class Costs:
 
 
 # ---- network -------------------------------------------------------------------------------------
-
-
-class Stem(torch.autograd.Function):
-    """x, at the pace of a layer without parameters. (B, 1) -> (B, 1)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, device: Device, forward_s: float, backward_s: float) -> Tensor:
-        ctx.device, ctx.backward_s = device, backward_s
-        device.run(forward_s)
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        ctx.device.run(ctx.backward_s)
-        return grads[0], None, None, None
 
 
 class Layer(torch.autograd.Function):
@@ -310,17 +288,17 @@ class EmulatedNetwork(nn.Module):
 
     def forward(self, batch: Tensor) -> Tensor:
         """(B, 2) -> (B, 1)."""
+        self._device.resume(late_s=RUN_AHEAD_S)
         if self._host_s:
-            self._device.wait()
             burn_cpu(self._host_s)
-        self._device.start_after(self._device.clock())
+            self._device.resume()
         forward_s, backward_s = self._costs.passes_s(len(batch) * float(batch[0, 1]))
-        parts = len(self.layers) + 1
-        pace = (self._device, forward_s / parts, backward_s / parts)
-        x: Tensor = batch[:, :1].detach().requires_grad_()
-        x = Stem.apply(x, *pace)  # type: ignore[no-untyped-call]
+        layers = len(self.layers)
+        x = batch[:, :1]
         for weight in self.layers:
-            x = Layer.apply(x, weight, *pace)  # type: ignore[no-untyped-call]
+            x = Layer.apply(  # type: ignore[no-untyped-call]
+                x, weight, self._device, forward_s / layers, backward_s / layers
+            )
         return x
 
 
@@ -330,24 +308,19 @@ def layer_sizes(params: int, layers: int) -> list[int]:
 
 
 class EmulatedSGD(torch.optim.SGD):
-    """SGD whose step takes a set time, from when the gradients are there."""
+    """SGD whose step takes a set time, from when the link has brought the gradients."""
 
-    def __init__(
-        self, params: Any, lr: float, *, device: Device, link: "Link", costs: Costs
-    ) -> None:
-        super().__init__(params, lr)
+    def __init__(self, params: Any, *, device: Device, link: "Link", duration_s: float) -> None:
+        super().__init__(params, lr=0.1)
         self._device = device
         self._link = link
-        self._costs = costs
+        self._duration_s = duration_s
 
     def step(self, closure: Any = None) -> Any:
-        """One update; returns up to ``RUN_AHEAD_S`` before its end."""
+        """One update."""
         self._device.start_after(self._link.free_s)
         loss = super().step(closure)
-        if self._costs.slow_step_s:
-            self._device.run(self._costs.slow_step_s)
-        self._device.launch(self._costs.optimizer_s)
-        self._device.wait(ahead_s=RUN_AHEAD_S)
+        self._device.run(self._duration_s)
         return loss
 
 
@@ -372,9 +345,7 @@ class Samples(Dataset[Tensor]):
 
     def __getitem__(self, index: int) -> Tensor:
         if self.load_s:
-            now_s = self._device.clock()
-            if now_s - self._device.free_s > SAMPLE_GAP_S:
-                self._device.start_after(now_s)
+            self._device.resume(late_s=SAMPLE_GAP_S)
             self._device.run(self.load_s)
         if self.load_cpu_s:
             burn_cpu(self.load_cpu_s)
@@ -421,22 +392,26 @@ def loader_for(
 
 
 class Link:
-    """What connects the ranks: buckets pass one after the other, in the order they come.
+    """What connects the devices: buckets pass one after the other, in the order they come.
 
-    A bucket is truly averaged over the process group once all ranks have brought it; then its
-    transfer over the emulated link takes its time, none where no link option is given. Backward
-    goes on meanwhile.
+    A transfer begins when the bucket is ready on the last of the devices and takes the time that
+    the options ask for, on all of them alike; backward goes on meanwhile. The gradients are truly
+    averaged over the process group, which is hidden as far as ``RUN_AHEAD_S`` reaches.
 
     Rank 0 adds up. gloo's ring would pass 2 (n - 1) messages one after the other, which takes 15 ms
-    for 8 ranks on 2 cores, however small the bucket: no accelerator's link is as slow.
+    for 8 ranks on 2 cores, however small the bucket.
     """
 
-    def __init__(self, *, world_size: int, latency_s: float, bytes_per_s: float) -> None:
+    def __init__(
+        self, device: Device, *, world_size: int, latency_s: float, bytes_per_s: float
+    ) -> None:
+        self._device = device
         self._world_size = world_size
         self._latency_s = latency_s
         self._bytes_per_s = bytes_per_s
         self._transfers = Device()
-        self._queue: SimpleQueue[tuple[Tensor, torch.futures.Future[Tensor]] | None] = SimpleQueue()
+        self._epoch_s = time.time() - time.monotonic()
+        self._queue: SimpleQueue[Bucket | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="link", daemon=True)
         self._thread.start()
 
@@ -449,7 +424,8 @@ class Link:
     def hook(self, state: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
         """DDP communication hook: the mean over the ranks, no earlier than the link allows."""
         future: torch.futures.Future[Tensor] = torch.futures.Future()
-        self._queue.put((bucket.buffer(), future))
+        ready_s = self._device.free_s + self._epoch_s
+        self._queue.put(Bucket(gradient=bucket.buffer(), ready_s=ready_s, future=future))
         return future
 
     @property
@@ -459,9 +435,21 @@ class Link:
 
     @contextmanager
     def everywhere(self) -> Iterator[None]:
-        """All-reduces beside the gradients' pass this link as well: who times one finds it slow."""
+        """Plain all-reduces of the job pass this link as well: who times one finds it slow."""
         plain = dist.all_reduce
-        dist.all_reduce = self._all_reduce
+
+        def all_reduce(
+            tensor: Tensor, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False
+        ) -> Any:
+            own = group in (None, dist.group.WORLD) and not async_op and op == dist.ReduceOp.SUM
+            if not own or tensor.dtype != torch.float32:
+                return plain(tensor, op, group, async_op)
+            mean, ready_s = exchange(tensor.reshape(-1), time.time())
+            tensor.copy_(mean.view_as(tensor) * self._world_size)
+            self._transfer(ready_s, tensor.nbytes)
+            return None
+
+        dist.all_reduce = all_reduce
         try:
             yield
         finally:
@@ -473,32 +461,44 @@ class Link:
         self._thread.join()
 
     def _serve(self) -> None:
-        while (item := self._queue.get()) is not None:
-            buffer, future = item
+        while (bucket := self._queue.get()) is not None:
             try:
-                self._average(buffer)
+                mean, ready_s = exchange(bucket.gradient, bucket.ready_s)
             except RuntimeError as error:  # a peer is gone: DDP raises it in the training loop
-                future.set_exception(error)  # type: ignore[arg-type]
+                bucket.future.set_exception(error)  # type: ignore[arg-type]
                 continue
-            self._transfers.start_after(self._transfers.clock())
-            self._transfers.run(self.cost_s(buffer.nbytes))
-            future.set_result(buffer)
+            self._transfer(ready_s, mean.nbytes)
+            bucket.future.set_result(mean)
 
-    def _all_reduce(self, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Sum over the ranks."""
-        self._average(tensor)
-        tensor.mul_(self._world_size)
-        time.sleep(self.cost_s(tensor.nbytes))
+    def _transfer(self, ready_s: float, size_bytes: int) -> None:
+        """Return when a bucket that was ready everywhere at ``ready_s`` has passed."""
+        self._transfers.start_after(ready_s - self._epoch_s)
+        self._transfers.run(self.cost_s(size_bytes))
 
-    def _average(self, buffer: Tensor) -> None:
-        """Mean over the ranks, in place and the same to the last bit on all of them."""
-        if dist.get_rank() == 0:
-            parts = [torch.empty_like(buffer) for _ in range(self._world_size)]
-            dist.gather(buffer, parts)
-            buffer.copy_(torch.stack(parts).mean(dim=0))
-        else:
-            dist.gather(buffer)
-        dist.broadcast(buffer, 0)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A gradient bucket on its way."""
+
+    gradient: Tensor
+    ready_s: float
+    """When the device had it, in seconds since 1970: the ranks' only common clock."""
+    future: torch.futures.Future[Tensor]
+
+
+def exchange(gradient: Tensor, ready_s: float) -> tuple[Tensor, float]:
+    """Mean gradient and latest time over the ranks, the same to the last bit on all of them."""
+    stamp = torch.tensor([ready_s], dtype=torch.float64).view(torch.float32)
+    message = torch.cat((gradient, stamp))
+    if dist.get_rank() == 0:
+        parts = [torch.empty_like(message) for _ in range(dist.get_world_size())]
+        dist.gather(message, parts)
+        latest = max(parts, key=lambda part: part[-2:].view(torch.float64).item())[-2:]
+        message = torch.cat((torch.stack(parts)[:, :-2].mean(dim=0), latest))
+    else:
+        dist.gather(message)
+    dist.broadcast(message, 0)
+    return message[:-2], message[-2:].view(torch.float64).item()
 
 
 # ---- busy host -----------------------------------------------------------------------------------
@@ -627,12 +627,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     costs = Costs(options, rank=rank, world_size=world_size)
     device = Device()
     link = Link(
+        device,
         world_size=world_size,
         latency_s=options.link_latency_ms / 1e3,
         bytes_per_s=options.link_mbps * 1e6 / 8,
     )
     model = wrap(EmulatedNetwork(options, device, costs), link, options)
-    optimizer = EmulatedSGD(model.parameters(), lr=0.1, device=device, link=link, costs=costs)
+    optimizer = EmulatedSGD(
+        model.parameters(), device=device, link=link, duration_s=costs.optimizer_s
+    )
     dataset = Samples(dataset_size(options, world_size), options, costs)
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     with busy_processes(options, rank=rank, local_rank=local_rank), link.everywhere():
