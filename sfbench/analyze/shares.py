@@ -11,12 +11,16 @@ the ranks that are not slow (all, where none is):
     data           T_train - T_cached
 
 Each is taken cycle by cycle, so that the machine's drift cancels, and they sum to T_train.
+
+Where E_i max_r c_ri is above T_cached beyond noise, ranks take turns on too few cores: apart, their
+steps fluctuate more than the job can lose together, since a step of the job is never shorter than
+its slowest rank. It is then bounded by T_cached: communication is 0, and jitter what is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,7 +84,7 @@ def time_shares(cycles: Cycles, unavailable: Mapping[Rung, str]) -> Shares | Non
     share * T_train, a ratio estimate. A part that needs a rung that did not run has value None and
     the reason.
     """
-    used = _complete(cycles)
+    used = _bounded(_complete(cycles))
     if not len(used.train_s):
         return None
     ranks = _ranks(used, unavailable)
@@ -119,6 +123,17 @@ def _complete(cycles: Cycles) -> Cycles:
         unsynced_s=cycles.unsynced_s[keep],
         solo_s=cycles.solo_s[keep],
     )
+
+
+def _bounded(used: Cycles) -> Cycles:
+    """The slowest rank's step bounded by the job's, where it is above it beyond noise."""
+    over = used.slowest_s - used.cached_s
+    if not len(over) or not np.isfinite(over).all():
+        return used
+    interval = mean_interval(float(over.mean()), _spread(over, used))
+    if interval.low is None or interval.low <= 0:
+        return used
+    return replace(used, slowest_s=used.slowest_s - interval.value)
 
 
 def _rung(values: Array, rung: Rung, unavailable: Mapping[Rung, str]) -> _Part:

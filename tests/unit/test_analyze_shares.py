@@ -53,6 +53,15 @@ def test_data_communication_host_and_compute_are_told_apart() -> None:
     assert (got.step_s, got.cycles, got.slow) == (pytest.approx(0.060), 6, None)
 
 
+def test_ranks_that_take_turns_lose_no_more_than_the_job_does() -> None:
+    # GIVEN two ranks on one core: apart, each step is 40 or 80 ms by turns; together it is 64
+    turns = [[0.040, 0.080], [0.080, 0.040]] * 2
+    found = ladder(train=0.064, cached=0.064, unsynced=turns, solo=[0.030, 0.030])
+    # THEN the slowest of each step (80 ms) is bounded by the job's step
+    got = shares_of(found)
+    assert values(got.seconds) == pytest.approx([0.030, 0.030, 0.0, 0.004, 0.0, 0.0])
+
+
 def test_a_slow_rank_is_a_straggler_and_no_part_of_the_others_compute() -> None:
     # GIVEN rank 2 of 3 is 15 ms slower, alone and together
     slow = [[0.042, 0.042, 0.057]] * 4
