@@ -24,7 +24,7 @@ from sfbench.plan.machine import Machine
 from sfbench.plan.make import make_launches
 from sfbench.plan.model import LaunchPlan, NodeJob, SweepPlan
 from sfbench.progress import Observer
-from sfbench.schema import ProbeOptions, RankJob, SweepResult
+from sfbench.schema import CodeRoot, ProbeOptions, RankJob, SweepResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def _launch_all(
             if _hopeless(measured, launch.devices):
                 continue
             try:
-                measured.append(_launch(plan, launch, logs_dir, observer, launcher.run))
+                measured.append(run_launch(plan, launch, logs_dir, observer, launcher.run))
             except KeyboardInterrupt:
                 return measured, True
     return measured, False
@@ -93,23 +93,28 @@ def _hopeless(measured: Sequence[MeasuredLaunch], devices: int) -> bool:
     return bool(outcomes) and "ok" not in outcomes
 
 
-def _launch(
+def run_launch(
     plan: SweepPlan,
     launch: LaunchPlan,
     logs_dir: Path,
     observer: Observer,
     run: Callable[..., LaunchOutcome],
+    *,
+    code: CodeRoot | None = None,
 ) -> MeasuredLaunch:
+    """Run one launch and read what it left; ``code``: the checkout that it has to run."""
     observer.launch_started(launch)
     with tempfile.TemporaryDirectory(prefix="sfbench-") as launch_dir:
         refused = _indivisible(plan, launch)
-        node_job = _node_job(plan, launch, Path(launch_dir), logs_dir / launch.log_name)
+        node_job = _node_job(plan, launch, Path(launch_dir), logs_dir / launch.log_name, code)
         outcome = refused or run(node_job, observer.progressed)
         observer.launch_ended(launch, outcome)
         return read_launch(launch, outcome, Path(launch_dir))
 
 
-def _node_job(plan: SweepPlan, launch: LaunchPlan, launch_dir: Path, log_dir: Path) -> NodeJob:
+def _node_job(
+    plan: SweepPlan, launch: LaunchPlan, launch_dir: Path, log_dir: Path, code: CodeRoot | None
+) -> NodeJob:
     log_dir.mkdir(parents=True, exist_ok=True)
     return NodeJob(
         job=RankJob(
@@ -119,6 +124,7 @@ def _node_job(plan: SweepPlan, launch: LaunchPlan, launch_dir: Path, log_dir: Pa
             threads=plan.threads_per_device,
             cores=launch.cores,
             device_type=plan.device_type,
+            code=code,
             probe=ProbeOptions(
                 rungs=plan.rungs,
                 warmup_steps=plan.warmup_steps,
