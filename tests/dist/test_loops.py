@@ -1,0 +1,181 @@
+"""Every shape of training loop, untouched, with real ranks: steps and samples counted exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import socket
+
+import numpy as np
+import pytest
+from harness import SCRIPTS, SMALL, Run, Runner, Shape, shape_of
+
+ELSEWHERE = {"toy.py", "stopwatch.py", "changes_folder.py", "own_rendezvous.py"}
+LOOPS = sorted(
+    path.name
+    for path in SCRIPTS.glob("*.py")
+    if path.name not in ELSEWHERE and not path.name.startswith(("refused_", "ending_"))
+)
+
+
+def check(run: Run, shape: Shape, nproc: int = 2) -> None:
+    """The facts that hold for every loop, whatever its shape."""
+    assert run.outcome.status == "ok", run.story
+    assert run.record is not None
+    check_end(run, nproc)
+    for rank in range(nproc):
+        check_samples(run, shape, rank)
+    count, loop = len(run.steps(0)), run.record.loop
+    slack = shape.ahead + shape.fetches.denominator - 1
+    fetches, wanted = loop.fetches_per_step * count, float(shape.fetches * count)
+    assert fetches == pytest.approx(wanted, abs=slack + 1e-6), run.story
+    assert loop.samples_from in ([shape.source] if shape.source else ["indices", "batch"])
+    assert loop.wrapper == (shape.wrapper if nproc > 1 or shape.wrapper != "ddp" else loop.wrapper)
+
+
+def check_end(run: Run, nproc: int) -> None:
+    """All ranks left at the same step, long before the script's end, and every step is there."""
+    assert run.record is not None
+    assert (run.record.ended_early, run.finished) == (False, []), run.story
+    assert run.record.stop_reason in {"seconds", "precision"}
+    assert [info.rank for info in run.record.ranks] == list(range(nproc))
+    counts = {len(run.steps(rank)) for rank in range(nproc)}
+    assert len(counts) == 1, run.story
+    for rank in range(nproc):
+        assert run.column("step", rank).tolist() == list(range(len(run.steps(rank))))
+    assert (run.column("measured") == (run.column("block") >= 0)).all()
+    assert run.column("block").max() >= 2
+    assert (run.column("step_s") > 0).all()
+
+
+def check_samples(run: Run, shape: Shape, rank: int) -> None:
+    """Each step has the samples that it trained on."""
+    seen = run.column("samples", rank)
+    wanted = np.fromiter(itertools.cycle(shape.samples), float, count=len(seen))
+    if shape.ahead == 0:
+        assert seen.tolist() == wanted.tolist(), run.story
+        return
+    # A batch counts where it was fetched: each once, and no earlier than the script has it.
+    early = np.cumsum(seen) - np.cumsum(wanted)
+    batch = shape.samples[0] / shape.fetches
+    assert early.min() >= 0, run.story
+    assert early.max() <= shape.ahead * batch, run.story
+
+
+@pytest.mark.parametrize("script", LOOPS)
+def test_loop(run_script: Runner, script: str) -> None:
+    check(run_script(script), shape_of(script))
+
+
+def test_app_that_changes_folder_and_reads_its_own_grammar(run_script: Runner) -> None:
+    # GIVEN / WHEN
+    run = run_script("changes_folder.py", args=("out={out}", "optim.lr=0.05"))
+    # THEN argv is the script's own, and so is the folder
+    check(run, shape_of("changes_folder.py"))
+    seen = (run.out / "changes_folder" / "rank1" / "argv.txt").read_text().splitlines()
+    assert seen == [str(SCRIPTS / "changes_folder.py"), f"out={run.out}", "optim.lr=0.05"]
+
+
+def test_own_rendezvous(run_script: Runner) -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    url = f"tcp://localhost:{port}"
+    run = run_script("own_rendezvous.py", args=("--dist-url", url, "--out", "{out}"))
+    check(run, shape_of("own_rendezvous.py"))
+
+
+@pytest.mark.parametrize("nproc", [1, 4])
+def test_other_device_counts(run_script: Runner, nproc: int) -> None:
+    check(run_script("for_loop.py", nproc), shape_of("for_loop.py"), nproc)
+
+
+def test_single_device_without_process_group(run_script: Runner) -> None:
+    run = run_script("single_device.py", 1)
+    check(run, shape_of("single_device.py"), nproc=1)
+    assert run.record is not None
+    assert (run.record.loop.wrapper, run.record.loop.backend) == ("none", None)
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_worker_start_methods(run_script: Runner, method: str) -> None:
+    run = run_script("workers.py", args=("--method", method, "--out", "{out}"))
+    check(run, shape_of("workers.py"))
+    assert run.record is not None
+    assert run.record.loop.loader_workers == 1
+
+
+@pytest.mark.parametrize(("nproc", "batch"), [(1, 32), (2, 16)])
+def test_strong_scaling_overrides_the_batch_size(
+    run_script: Runner, nproc: int, batch: int
+) -> None:
+    # GIVEN a script with 8 samples per batch WHEN 32 over all devices are asked for
+    run = run_script("for_loop.py", nproc, options=dataclasses.replace(SMALL, global_batch=32))
+    # THEN
+    check(run, dataclasses.replace(shape_of("for_loop.py"), samples=(batch,)), nproc)
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_slow_loader_shows_as_waiting(run_script: Runner, workers: str) -> None:
+    # GIVEN a loader that needs 8 x 4 ms per batch, much longer than the step itself
+    args = ("--decode-s", "0.004", "--workers", workers, "--out", "{out}")
+    # WHEN
+    run = run_script("for_loop.py", args=args)
+    # THEN most of each measured step is waiting for data
+    check(run, shape_of("for_loop.py"))
+    measured = run.column("measured") == 1
+    wait_s, step_s = run.column("data_wait_s")[measured], run.column("step_s")[measured]
+    assert (wait_s <= step_s).all()
+    assert (wait_s > 0).all()
+    assert wait_s.mean() > 0.016
+
+
+def test_checkpoints_are_held_back(run_script: Runner) -> None:
+    # GIVEN a script that saves every 10 steps on rank 0
+    run = run_script("checkpoint.py")
+    # THEN nothing is written, and the record tells what would have been
+    assert run.record is not None, run.story
+    assert list(run.out.iterdir()) == []
+    told = [(save.rank, save.path, save.written) for save in run.record.saves]
+    count = len(run.steps(0))  # the end comes in the last update, before a save that follows it
+    assert told == [
+        (0, str(run.out / f"checkpoint-{step}.pt"), False) for step in range(10, count, 10)
+    ]
+    assert run.record.saves[0].keys[:3] == ("model", "model.0.weight", "model.0.bias")
+    # THEN saving is no part of a step: it shows apart, in the step that follows it
+    assert _steps_with_other(run, 0) == list(range(10, count, 10))
+    assert _steps_with_other(run, 1) == []
+
+
+def test_checkpoints_are_written_where_wanted(run_script: Runner) -> None:
+    run = run_script("checkpoint.py", options=dataclasses.replace(SMALL, allow_saves=True))
+    assert run.record is not None, run.story
+    assert {save.written for save in run.record.saves} == {True}
+    wanted = {f"checkpoint-{step}.pt" for step in range(10, len(run.steps(0)), 10)}
+    assert {path.name for path in run.out.iterdir()} == wanted
+
+
+def test_validation_is_told_apart_from_the_steps(run_script: Runner) -> None:
+    # GIVEN validation on all ranks after every 10th step
+    run = run_script("validation_all_ranks.py")
+    # THEN its time stands in the step that follows, and only there
+    assert run.record is not None, run.story
+    for rank in (0, 1):
+        assert _steps_with_other(run, rank) == list(range(10, len(run.steps(0)), 10))
+
+
+def test_validation_on_one_rank_is_told_apart_there(run_script: Runner) -> None:
+    # GIVEN validation on rank 0 inside every 7th step
+    run = run_script("validation_rank0.py")
+    assert run.record is not None, run.story
+    assert _steps_with_other(run, 0) == list(range(0, len(run.steps(0)), 7))
+
+
+def _steps_with_other(run: Run, rank: int) -> list[int]:
+    return np.flatnonzero(run.column("other_s", rank) > 0).tolist()
+
+
+def test_exceptions_that_the_script_swallows_do_not_swallow_the_end(run_script: Runner) -> None:
+    run = run_script("except_exception.py")
+    assert run.record is not None, run.story
+    assert [log for log in run.logs if "skipping" in log or "saving what" in log] == []

@@ -1,0 +1,27 @@
+# shape: persistent workers and epochs of 4 steps
+# samples: 8
+# fetches: 1
+import torch
+import torch.nn.functional as F
+import toy
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+args = toy.parser().parse_args()
+toy.setup()
+data = toy.Rows(64)
+sampler = DistributedSampler(data)
+loader = DataLoader(
+    data, batch_size=8, sampler=sampler, num_workers=2, persistent_workers=True, prefetch_factor=2
+)
+model = DDP(toy.net())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+for epoch in range(args.epochs):
+    sampler.set_epoch(epoch)
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+toy.finish(args.out)

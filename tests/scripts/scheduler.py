@@ -1,0 +1,29 @@
+# shape: learning-rate scheduler in each step
+# samples: 8
+# fetches: 1
+import torch
+import torch.nn.functional as F
+import toy
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+args = toy.parser().parse_args()
+toy.setup()
+data = toy.Rows()
+sampler = DistributedSampler(data)
+loader = DataLoader(data, batch_size=8, sampler=sampler)
+model = DDP(toy.net())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+scheduler = torch.optim.lr_scheduler.OneCycleLR(
+    optimizer, max_lr=0.5, total_steps=len(loader) * args.epochs
+)
+
+for epoch in range(args.epochs):
+    sampler.set_epoch(epoch)
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        scheduler.step()
+
+toy.finish(args.out)

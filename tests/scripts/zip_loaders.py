@@ -1,0 +1,33 @@
+# shape: zip of two loaders, labelled and unlabelled data in one step; the first one counts
+# samples: 4
+# fetches: 1
+import torch
+import torch.nn.functional as F
+import toy
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def loader_of(data, batch_size):
+    return DataLoader(data, batch_size, sampler=DistributedSampler(data), drop_last=True)
+
+
+args = toy.parser().parse_args()
+toy.setup()
+labelled = loader_of(toy.Rows(256), 4)
+unlabelled = loader_of(toy.Rows(512), 8)
+model = DDP(toy.net())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+for epoch in range(args.epochs):
+    labelled.sampler.set_epoch(epoch)
+    unlabelled.sampler.set_epoch(epoch)
+    for (x, y), (u, _) in zip(labelled, unlabelled, strict=True):
+        logits = model(torch.cat([x, u]))
+        pseudo = logits[len(x) :].argmax(1)
+        loss = F.cross_entropy(logits[: len(x)], y) + F.cross_entropy(logits[len(x) :], pseudo)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+toy.finish(args.out)
