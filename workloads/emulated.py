@@ -41,10 +41,10 @@ FORWARD_SHARE = 1 / 3
 STALL_EPOCH_STEPS = 20
 """Length of an epoch under ``--epoch-stall-ms`` where ``--dataset-size`` is not given."""
 DATASET_SIZE = 65_536
-RUN_AHEAD_S = 0.005
-"""A host that comes this late does not make the device wait: it had run ahead before."""
-SAMPLE_GAP_S = 0.001
-"""Samples that follow each other this closely belong to one batch: their times are chained."""
+PROMPT_S = 0.004
+"""A host that is back within this time waited for nothing: the device goes on without a gap."""
+PROMPT_SAMPLE_S = 0.001
+"""The same for a loader worker and its next sample."""
 BUSY_LOOP = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: never outlive the rank
@@ -165,14 +165,15 @@ class Device:
     ) -> None:
         self._clock = clock
         self._sleep = sleep
-        self.free_s = clock()
+        self._left_s = clock()
+        self.free_s = self._left_s
         """When the last kernel ends, by the clock."""
 
-    def resume(self, *, late_s: float = 0.0) -> None:
-        """The next kernel begins now, unless the last one ended no more than ``late_s`` ago."""
+    def resume(self, *, prompt_s: float = 0.0) -> None:
+        """The next kernel begins now, unless the host left the last one so short a time ago."""
         now_s = self._clock()
-        if now_s - self.free_s > late_s:
-            self.free_s = now_s
+        if now_s - self._left_s > prompt_s:
+            self.start_after(now_s)
 
     def start_after(self, time_s: float) -> None:
         """The next kernel begins no earlier than this."""
@@ -184,6 +185,7 @@ class Device:
         wait_s = self.free_s - self._clock()
         if wait_s > 0:
             self._sleep(wait_s)
+        self._left_s = self._clock()
 
 
 def burn_cpu(duration_s: float) -> None:
@@ -288,7 +290,7 @@ class EmulatedNetwork(nn.Module):
 
     def forward(self, batch: Tensor) -> Tensor:
         """(B, 2) -> (B, 1)."""
-        self._device.resume(late_s=RUN_AHEAD_S)
+        self._device.resume(prompt_s=PROMPT_S)
         if self._host_s:
             burn_cpu(self._host_s)
             self._device.resume()
@@ -345,11 +347,31 @@ class Samples(Dataset[Tensor]):
 
     def __getitem__(self, index: int) -> Tensor:
         if self.load_s:
-            self._device.resume(late_s=SAMPLE_GAP_S)
+            self._device.resume(prompt_s=PROMPT_SAMPLE_S)
             self._device.run(self.load_s)
         if self.load_cpu_s:
             burn_cpu(self.load_cpu_s)
         return self.samples[index]
+
+
+class ByValue:
+    """A batch that travels inside the worker's message and arrives as a tensor.
+
+    A tensor would travel as a file descriptor that the rank asks the worker for: milliseconds where
+    8 ranks share 2 cores.
+    """
+
+    def __init__(self, batch: Tensor) -> None:
+        self._batch = batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return torch.from_numpy, (self._batch.numpy(),)
+
+
+def collate(samples: list[Tensor]) -> Tensor | ByValue:
+    """(2,) samples -> (B, 2)."""
+    batch = torch.stack(samples)
+    return batch if torch.utils.data.get_worker_info() is None else ByValue(batch)
 
 
 def start_worker(_: int) -> None:
@@ -384,6 +406,7 @@ def loader_for(
         persistent_workers=options.workers > 0 and not options.epoch_stall_ms,
         drop_last=True,
         worker_init_fn=start_worker,
+        collate_fn=collate,
     )
     return loader, sampler
 
@@ -396,7 +419,7 @@ class Link:
 
     A transfer begins when the bucket is ready on the last of the devices and takes the time that
     the options ask for, on all of them alike; backward goes on meanwhile. The gradients are truly
-    averaged over the process group, which is hidden as far as ``RUN_AHEAD_S`` reaches.
+    averaged over the process group; the time that this takes the hosts is none of the devices'.
 
     Rank 0 adds up. gloo's ring would pass 2 (n - 1) messages one after the other, which takes 15 ms
     for 8 ranks on 2 cores, however small the bucket.
