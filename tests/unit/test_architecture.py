@@ -27,7 +27,7 @@ STAGES = (
 )
 LEAVES = {"schema", "errors", "units", "data", "steady", "feeding", "evidence"}
 # What ties stages together; nothing but a front may import one.
-FRONTS = {"__init__", "api", "checking", "cli", "progress", "sweeps"}
+FRONTS = {"__init__", "api", "checking", "cli", "gating", "progress", "sweeps"}
 # Files that pass between ranks and their launcher: both sides know the form, and nothing else.
 FILES_OF_RANKS = {"sfbench.probe.heartbeat", "sfbench.probe.record"}
 
