@@ -39,7 +39,7 @@ STEP_COLUMNS = (
 
 # Columns of the heartbeat table shared by the ranks of one node and their launcher (float64,
 # one row per local rank): see sfbench.probe.heartbeat. The last four tell the ranks of each other:
-# in_step is 1 from the start of a training forward whose gradients are averaged until the update;
+# in_step is, from a training forward whose gradients are averaged until the update, its number;
 # meetings counts what all ranks have to come to, meeting_kind tells the last one from others;
 # joined is 0 outside DDP's Join, 1 + its updates so far, -1 on a rank that has run out of inputs.
 HEARTBEAT_COLUMNS = (
@@ -141,6 +141,8 @@ class RankInfo:
     pid: int
     threads: int
     cores: tuple[int, ...] = ()
+    memory_bytes: int = 0
+    """Of the device; 0 = not CUDA."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +168,7 @@ class LoopInfo:
     bucket_bytes: tuple[int, ...] = ()
     find_unused_parameters: bool | None = None
     static_graph: bool | None = None
+    gradient_as_bucket_view: bool | None = None
     dtype: str = "float32"
     emulated: bool = False
 
@@ -208,6 +211,8 @@ class RungLoad:
     cpu_s: float
     delay_s: float
     """Ready to run, but no core was free."""
+    peak_bytes: int = 0
+    """Most device memory that was allocated; 0 = not CUDA."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +251,8 @@ class LaunchRecord:
     loads: tuple[RankLoad, ...] = ()
     all_reduce: tuple[AllReduceTime, ...] = ()
     """Empty where it was not measured: one device, no DDP, only the train rung."""
+    kept_batches: int = 0
+    """Batches that the rungs without a loader replay, one after the other and around."""
     evidence: tuple[RankEvidence, ...] = ()
     """What each rank saw for the correctness checks, by rank."""
     modules: tuple[ModuleFile, ...] = ()

@@ -70,6 +70,7 @@ def _payload(session: Session) -> RankPayload:
         pid=os.getpid(),
         threads=torch.get_num_threads(),
         cores=tuple(sorted(os.sched_getaffinity(0))),
+        memory_bytes=_device_memory(),
     )
     return RankPayload(
         steps=session.steps.array(),
@@ -79,6 +80,17 @@ def _payload(session: Session) -> RankPayload:
         weights=checksum(optimizers),
         evidence=session.witness.evidence(),
     )
+
+
+def _device_memory() -> int:
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return 0
+    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+
+
+def _kept_batches(session: Session) -> int:
+    ring, loop = session.replay.ring, session.flow.loop
+    return ring.count(loop.primary) if ring is not None and loop is not None else 0
 
 
 def _fetch_cost(session: Session) -> FetchCost | None:
@@ -110,6 +122,7 @@ def _record(
         evidence=tuple(p.evidence for p in payloads),
         loads=tuple(p.load for p in payloads),
         all_reduce=all_reduce,
+        kept_batches=_kept_batches(session),
         modules=checkout.imported(session.job.code) if session.job.code else (),
         setup_s=session.first_step_s - session.started,
         warmup_s=session.measuring_began - session.first_step_s,

@@ -73,6 +73,7 @@ def describe_loop(session: Session, loop: Loop, wrapper: str) -> LoopInfo:
         bucket_bytes=_buckets(model),
         find_unused_parameters=model.find_unused_parameters if model is not None else None,
         static_graph=model.static_graph if model is not None else None,
+        gradient_as_bucket_view=model.gradient_as_bucket_view if model is not None else None,
         dtype=next((str(p.dtype).removeprefix("torch.") for p in parameters_of(optimizers)), ""),
         emulated=bool(getattr(sys.modules["__main__"], "SFBENCH_EMULATED", False)),
     )

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import time
 
+import torch
+
 from sfbench.probe.fetching import FetchCost, run_delay_s
 from sfbench.schema import RUNGS, RankLoad, RungLoad
 
 
+def _uses_cuda() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
 class LoadMeter:
-    """Adds up wall, CPU and run-queue time per rung; read at block borders only."""
+    """Adds up wall, CPU and run-queue time per rung, and device memory; at block borders only."""
 
     def __init__(self) -> None:
         self._began: tuple[float, float, float] | None = None
         self._totals: dict[int, list[float]] = {}
+        self._peaks: dict[int, int] = {}
 
     def begin(self) -> None:
         """A block starts."""
+        if _uses_cuda():
+            torch.cuda.reset_peak_memory_stats()
         self._began = (time.perf_counter(), time.thread_time(), run_delay_s())
 
     def end(self, rung: int, steps: int) -> None:
@@ -30,11 +39,21 @@ class LoadMeter:
         total[1] += time.perf_counter() - wall
         total[2] += time.thread_time() - cpu
         total[3] += run_delay_s() - delay
+        if _uses_cuda():
+            peak = torch.cuda.max_memory_allocated()
+            self._peaks[rung] = max(self._peaks.get(rung, 0), peak)
 
     def load(self, rank: int, cost: FetchCost | None) -> RankLoad:
         """All of it, with what fetching cost where that is known."""
         rungs = tuple(
-            RungLoad(rung=RUNGS[i], steps=int(t[0]), wall_s=t[1], cpu_s=t[2], delay_s=t[3])
+            RungLoad(
+                rung=RUNGS[i],
+                steps=int(t[0]),
+                wall_s=t[1],
+                cpu_s=t[2],
+                delay_s=t[3],
+                peak_bytes=self._peaks.get(i, 0),
+            )
             for i, t in sorted(self._totals.items())
         )
         if cost is None:

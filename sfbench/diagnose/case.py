@@ -1,0 +1,95 @@
+"""What a diagnosis looks at: one device count, beside one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from sfbench.plan.machine import Machine
+from sfbench.schema import (
+    LaunchRecord,
+    LoopInfo,
+    Point,
+    RankInfo,
+    RankLoad,
+    Rung,
+    RungLoad,
+    Share,
+    TimeShare,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreUse:
+    """What the training threads of some ranks did per step on one rung, mean over ranks."""
+
+    wall_s: float
+    cpu_s: float
+    delay_s: float
+    """Ready to run, but no core was free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Case:
+    """A point whose time shares were measured."""
+
+    point: Point
+    shares: TimeShare
+    loop: LoopInfo
+    one: Point | None
+    """The point at 1 device with its shares; None where it was not measured, or is this one."""
+    records: tuple[LaunchRecord, ...]
+    kept_batches: Mapping[int, int]
+    """Launch -> batches that the rungs without a loader replay."""
+    steps: pd.DataFrame
+    """The step frame of this point, warmup labelled."""
+    machine: Machine
+    step_s: float
+
+    @property
+    def devices(self) -> int:
+        """Device count."""
+        return self.point.devices
+
+    @property
+    def devices_per_host(self) -> int:
+        """Ranks on the fullest host."""
+        hosts = [rank.host for rank in self.point.ranks]
+        return max(hosts.count(host) for host in set(hosts))
+
+    @property
+    def infos(self) -> tuple[RankInfo, ...]:
+        """Who the ranks were, by rank."""
+        return self.records[0].ranks
+
+    def seconds(self, part: str) -> float | None:
+        """Seconds per step of one part of the time share."""
+        share: Share = getattr(self.shares, part)
+        return None if share.value is None else share.value * self.step_s
+
+    def loads(self, rank: int | None = None) -> Iterator[RankLoad]:
+        """Loads of all launches, of all ranks or of one."""
+        for record in self.records:
+            yield from (load for load in record.loads if rank in (None, load.rank))
+
+    def core_use(self, rung: Rung, ranks: tuple[int, ...] | None = None) -> CoreUse | None:
+        """Mean per step over all launches of some ranks (all, without ``ranks``)."""
+        found = [
+            on_rung
+            for load in self.loads()
+            if ranks is None or load.rank in ranks
+            for on_rung in load.rungs
+            if on_rung.rung == rung
+        ]
+        steps = sum(one.steps for one in found)
+        return _core_use(found, steps) if steps else None
+
+
+def _core_use(found: list[RungLoad], steps: int) -> CoreUse:
+    return CoreUse(
+        wall_s=sum(one.wall_s for one in found) / steps,
+        cpu_s=sum(one.cpu_s for one in found) / steps,
+        delay_s=sum(one.delay_s for one in found) / steps,
+    )

@@ -1,0 +1,86 @@
+"""Every lost point gets a name: points and launches in, ranked diagnoses out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from sfbench.analyze.batch_curve import BatchCurve, batch_curve
+from sfbench.collect.model import MeasuredLaunch
+from sfbench.diagnose.case import Case
+from sfbench.diagnose.data_loader import diagnose_data_loader
+from sfbench.diagnose.host import diagnose_host
+from sfbench.diagnose.interconnect import diagnose_interconnect
+from sfbench.diagnose.ranking import ranked
+from sfbench.diagnose.small_batch import diagnose_small_batch
+from sfbench.diagnose.straggler import diagnose_jitter, diagnose_straggler
+from sfbench.plan.machine import Machine
+from sfbench.schema import Diagnosis, Point
+
+_BY_SHARE = (
+    diagnose_data_loader,
+    diagnose_interconnect,
+    diagnose_straggler,
+    diagnose_jitter,
+    diagnose_host,
+)
+
+
+def diagnose(
+    points: Sequence[Point],
+    launches: Sequence[MeasuredLaunch],
+    steps: pd.DataFrame,
+    machine: Machine,
+) -> tuple[Diagnosis, ...]:
+    """Name what costs each point its efficiency, biggest regain first.
+
+    Args:
+        points: of one sweep, analyzed.
+        launches: the same sweep's.
+        steps: its step frame with warmup labelled.
+        machine: its cores tell what can be asked of the host.
+
+    A point that failed, or whose shares were not measured, gets none.
+    """
+    good = [p for p in points if p.status == "ok" and p.time_share is not None]
+    one = next((p for p in good if p.devices == 1), None)
+    cases = [_case(point, one, launches, steps, machine) for point in good]
+    curve = next((batch_curve(case.steps) for case in cases if case.devices == 1), None)
+    found = [diagnosis for case in cases for diagnosis in _of_case(case, curve)]
+    return ranked(found, points, one)
+
+
+def _of_case(case: Case, curve: BatchCurve | None) -> Iterator[Diagnosis]:
+    for look in _BY_SHARE:
+        diagnosis = look(case)
+        if diagnosis is not None:
+            yield diagnosis
+    small = diagnose_small_batch(case, curve)
+    if small is not None:
+        yield small
+
+
+def _case(
+    point: Point,
+    one: Point | None,
+    launches: Sequence[MeasuredLaunch],
+    steps: pd.DataFrame,
+    machine: Machine,
+) -> Case:
+    used = {s.launch for s in point.launches if s.status == "ok"}
+    records = {m.plan.index: m.record for m in launches if m.plan.index in used and m.record}
+    assert point.time_share is not None
+    assert point.loop is not None
+    assert point.step_s is not None
+    return Case(
+        point=point,
+        shares=point.time_share,
+        loop=point.loop,
+        one=one if point.devices > 1 else None,
+        records=tuple(records.values()),
+        kept_batches={launch: record.kept_batches for launch, record in records.items()},
+        steps=steps[steps["launch"].isin(used).to_numpy()],
+        machine=machine,
+        step_s=point.step_s.value,
+    )

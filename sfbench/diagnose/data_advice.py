@@ -1,0 +1,147 @@
+"""What to do about a starving loader, with the numbers in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sfbench import units
+from sfbench.diagnose.evidence import per_sample, share_of, things
+from sfbench.diagnose.severity import CONTRIBUTOR
+from sfbench.diagnose.supply import Starvation, workers_needed
+
+Lines = tuple[str, ...]
+
+
+def advice(found: Starvation) -> Lines:
+    """First what removes the limit, then what else is worth knowing."""
+    return (
+        *_BY_LIMIT[found.limit](found),
+        *_one_rank(found),
+        *_scales_alike(found),
+        *_host_side(found),
+    )
+
+
+def _own_batches(found: Starvation) -> Lines:
+    return (
+        f"The script makes its batches in the training process, {units.seconds(found.wait_s)} per "
+        "step: make the next batch in a thread while the device works, or use a DataLoader with "
+        "workers.",
+    )
+
+
+def _no_workers(found: Starvation) -> Lines:
+    needed = workers_needed(found.supplied, found.wanted) if found.supplied else 2
+    return (
+        f"The training process loads by itself (num_workers=0). Set num_workers={needed} and "
+        "persistent_workers=True.",
+    )
+
+
+def _workers(found: Starvation) -> Lines:
+    assert found.supplied is not None
+    needed = workers_needed(found.supplied, found.wanted)
+    sample_s = per_sample(found.case, found.supplied.fetch_s)
+    return (
+        f"Set num_workers={needed} (now {found.case.loop.loader_workers}): one worker takes "
+        f"{units.seconds(sample_s)} per sample, and a device could take "
+        f"{units.rate(found.wanted.samples_per_s)} samples/s.",
+    )
+
+
+def _cores(found: Starvation) -> Lines:
+    assert found.supplied is not None
+    needed = workers_needed(found.supplied, found.wanted)
+    devices, running = found.case.devices_per_host, found.case.loop.loader_workers
+    cpu_s = per_sample(found.case, found.supplied.cpu_s)
+    return (
+        f"Decode or resize the data ahead of time, or lighten the transform to "
+        f"{units.seconds(found.affordable_s)} of a core per sample (now {units.seconds(cpu_s)}).",
+        f"More workers alone do not do it: {things(needed, 'worker')} per device would be needed "
+        f"({running} run), which keep {found.cores:.1f} cores busy; the host has "
+        f"{things(found.case.machine.usable_cores, 'core')} for {things(devices, 'device')}, and "
+        f"training uses {found.training_cores:.1f} of them.",
+    )
+
+
+def _stalls(found: Starvation) -> Lines:
+    where = f"{units.percent(found.stall_steps)} of the steps hold most of the waiting"
+    if found.case.loop.persistent_workers is False:
+        return (
+            f"Set persistent_workers=True: {where}, and the workers start anew at each epoch.",
+            "If the waiting stays, some samples are slow: raise prefetch_factor.",
+        )
+    deeper = 2 * (found.case.loop.prefetch_factor or 2)
+    return (
+        f"Set prefetch_factor={deeper} (twice as many batches in waiting): {where}, though the "
+        "workers are fast enough on average. Look for slow samples or a slow start of the epoch.",
+    )
+
+
+def _transfer(found: Starvation) -> Lines:
+    assert found.supplied is not None
+    return (
+        f"Moving batches between processes is the cost, not making them: one worker takes "
+        f"{units.seconds(found.supplied.fetch_s)} per batch, and {found.case.loop.loader_workers} "
+        f"of them serve a step of {units.seconds(found.wanted.cached_step_s)}. Return tensors, not "
+        "lists or strings; make samples smaller (uint8, converted on the device).",
+    )
+
+
+def _unknown(found: Starvation) -> Lines:
+    twice = 2 * (found.case.loop.loader_workers or 1)
+    return (
+        f"Try num_workers={twice}: a device could take {units.rate(found.wanted.samples_per_s)} "
+        "samples/s. (What one worker delivers could not be watched: they do not start by fork.)",
+    )
+
+
+_BY_LIMIT: dict[str, Callable[[Starvation], Lines]] = {
+    "own-batches": _own_batches,
+    "no-workers": _no_workers,
+    "workers": _workers,
+    "cores": _cores,
+    "stalls": _stalls,
+    "transfer": _transfer,
+    "unknown": _unknown,
+}
+
+
+def _one_rank(found: Starvation) -> Lines:
+    if found.rank is None:
+        return ()
+    info = found.case.infos[found.rank]
+    return (
+        f"Only rank {found.rank} ({info.host}, {info.device}) waits for its loader, and the others "
+        "for it: compare its storage, its part of the data and its cores with theirs.",
+    )
+
+
+def _scales_alike(found: Starvation) -> Lines:
+    case = found.case
+    if case.devices == 1:
+        return (
+            "One device waits already. More devices that wait alike scale well on paper: "
+            "efficiency does not show this loss.",
+        )
+    there = share_of(case.one.time_share, "data") if case.one and case.one.time_share else None
+    if there is None or there < CONTRIBUTOR:
+        return ()
+    return (
+        f"At 1 device loading takes {units.percent(there)} of the step too: that much is no loss "
+        "of scaling, and a faster loader speeds up every device count.",
+    )
+
+
+def _host_side(found: Starvation) -> Lines:
+    loop, cores = found.case.loop, found.case.machine.usable_cores
+    words = []
+    if found.case.infos[0].device.startswith("cuda") and loop.pin_memory is False:
+        words.append("Set pin_memory=True: without it the host stops for each copy to the device.")
+    running = (loop.loader_workers or 0) * found.case.devices_per_host
+    if running > cores:
+        words.append(
+            f"{running} workers run on {things(cores, 'core')}: they take cores from each other "
+            "and from training."
+        )
+    return tuple(words)

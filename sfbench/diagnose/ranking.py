@@ -1,0 +1,56 @@
+"""Orders diagnoses by what they give back, and keeps their sum within what was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from sfbench.schema import Diagnosis, Interval, Point
+
+_SEVERITIES = ("bottleneck", "contributor", "info")
+
+
+def loss(point: Point, one: Point | None) -> float:
+    """All that can be regained at a point, as a ratio.
+
+    Against one device 1 - efficiency. At 1 device, or without it, what a device that does nothing
+    but compute would have more: 1, of which each diagnosis takes its own share.
+    """
+    if one is None or point.devices == 1 or point.efficiency is None:
+        return 1.0
+    return max(0.0, 1.0 - point.efficiency.value)
+
+
+def ranked(
+    diagnoses: Iterable[Diagnosis], points: Sequence[Point], one: Point | None
+) -> tuple[Diagnosis, ...]:
+    """Cap what is regained at each point at its loss, then sort: the biggest regain first."""
+    losses = {point.devices: loss(point, one) for point in points}
+    capped = _capped(list(diagnoses), losses)
+    return tuple(sorted(capped, key=lambda d: (-d.regain.value, _SEVERITIES.index(d.severity))))
+
+
+def _capped(diagnoses: list[Diagnosis], losses: Mapping[int, float]) -> list[Diagnosis]:
+    floored = [replace(d, regain=_floor(d.regain)) for d in diagnoses]
+    totals: dict[int, float] = {}
+    for d in floored:
+        totals[d.devices] = totals.get(d.devices, 0.0) + d.regain.value
+    scales = {
+        devices: min(1.0, losses[devices] / total) if total > 0 else 1.0
+        for devices, total in totals.items()
+    }
+    return [replace(d, regain=_scaled(d.regain, scales[d.devices])) for d in floored]
+
+
+def _floor(regain: Interval) -> Interval:
+    """Nothing is regained below zero; the interval keeps its ends."""
+    return replace(regain, value=max(0.0, regain.value)) if regain.value < 0 else regain
+
+
+def _scaled(regain: Interval, scale: float) -> Interval:
+    """The value within the loss; where the interval would leave it out, it ends there."""
+    if scale == 1.0:
+        return regain
+    value = regain.value * scale
+    low = None if regain.low is None else min(regain.low, value)
+    return replace(regain, value=value, low=low)

@@ -1,0 +1,80 @@
+"""small-batch: the curve, the share of what a step costs anyway, the advice."""
+
+from __future__ import annotations
+
+import pytest
+from ladder import Diagnosed, Times, diagnosed, launched
+
+ID = "small-batch"
+
+
+def curve(fixed_s: float, sample_s: float, *, samples: int = 8) -> Diagnosed:
+    """One device whose steps take fixed_s + b * sample_s."""
+
+    def step(batch: float) -> float:
+        return fixed_s + batch * sample_s
+
+    times = Times(
+        cached=[step(samples)], sizes={"half": step(samples / 2), "double": step(2 * samples)}
+    )
+    return diagnosed(launched(0, times, samples=samples))
+
+
+def test_fixed_cost_is_a_share_of_the_step() -> None:
+    # GIVEN T(b) = 40 ms + 5 ms * b, and 8 samples: 80 ms
+    found = curve(0.04, 0.005).only(ID, 1)
+    # THEN half of the step is fixed; 16 samples take 120 ms, 32 take 200 ms
+    assert found.severity == "bottleneck"
+    assert found.regain.value == pytest.approx(0.5, abs=1e-6)
+    assert found.evidence["fixed_s_per_step"] == 0.04
+    assert found.evidence["s_per_sample"] == 0.005
+    assert found.evidence["samples_per_s_at_batch"] == 100.0
+    assert found.evidence["samples_per_s_at_double_batch"] == 133.3
+    assert found.evidence["samples_per_s_at_4_times_batch"] == 160.0
+    # 90 % of the time on samples at 9 A / C
+    assert found.evidence["batch_for_90_percent"] == 72.0
+    assert found.evidence["measured_batches"] == "4, 8, 16"
+    assert "Try 16 samples per device and step (now 8): 133 instead of 100" in found.advice[0]
+    assert "learning rate" in found.advice[1]
+
+
+def test_a_batch_large_enough_is_no_finding() -> None:
+    assert curve(0.001, 0.01).diagnoses == ()
+
+
+def test_a_batch_of_one_is_judged_by_its_double() -> None:
+    # GIVEN a batch that cannot be cut: half hands out the whole one
+    times = Times(cached=[0.03], sizes={"double": 0.04})
+    found = diagnosed(launched(0, times, samples=1)).only(ID, 1)
+    # THEN A = 20 ms, C = 10 ms
+    assert found.regain.value == pytest.approx(2 / 3, abs=1e-6)
+
+
+def test_a_curve_that_is_no_line_says_nothing() -> None:
+    # GIVEN twice the batch taking four times as long
+    times = Times(cached=[0.04], sizes={"half": 0.02, "double": 0.16})
+    assert diagnosed(launched(0, times)).diagnoses == ()
+
+
+def test_the_same_batch_per_device_is_said_once() -> None:
+    sizes = {"half": 0.06, "double": 0.12}
+    both = diagnosed(
+        launched(0, Times(cached=[0.08], sizes=sizes)), launched(1, Times(cached=[0.08] * 2))
+    )
+    assert [(d.id, d.devices) for d in both.diagnoses] == [(ID, 1)]
+
+
+def test_a_divided_batch_loses_against_one_device() -> None:
+    # GIVEN T(b) = 40 ms + 5 ms * b: 80 ms for 8 samples at 1 device, 60 ms for 4 each at 2
+    sizes = {"half": 0.06, "double": 0.12}
+    both = diagnosed(
+        launched(0, Times(cached=[0.08], sizes=sizes)),
+        launched(1, Times(cached=[0.06] * 2), samples=4),
+    )
+    # THEN efficiency is 80 / 120, and all that is lost is the fixed cost paid twice:
+    # 40 / 60 of the step here against 2 / 3 of the 1 / 2 there
+    two = both.only(ID, 2)
+    assert both.points[1].efficiency is not None
+    assert both.points[1].efficiency.value == pytest.approx(2 / 3)
+    assert two.regain.value == pytest.approx(2 / 3 - 2 / 3 * 1 / 2, abs=1e-3)
+    assert two.evidence["batch_per_device"] == 4.0
