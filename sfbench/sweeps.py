@@ -15,6 +15,7 @@ from sfbench.collect.environment import environment
 from sfbench.collect.frames import read_launch, step_frame
 from sfbench.collect.model import MeasuredLaunch
 from sfbench.collect.staging import ResultFolder
+from sfbench.diagnose.causes import diagnose
 from sfbench.diagnose.checks import run_checks
 from sfbench.diagnose.checks.facts import sweep_facts
 from sfbench.errors import InterruptedSweep
@@ -63,6 +64,7 @@ def run_sweep(
             scaling=plan.scaling,
             interrupted=interrupted,
             points=analysis.points,
+            diagnoses=diagnose(analysis.points, launches, analysis.steps, machine),
             checks=run_checks(sweep_facts(launches, analysis.points), plan.scaling),
             warnings=analysis.warnings,
             environment=environment(plan, machine, launches, command, started_at),
