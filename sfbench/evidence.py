@@ -90,7 +90,7 @@ class Written:
     saved: bool = False
     """By torch.save, held back or not."""
     size_bytes: int | None = None
-    """At the end; None: it is no longer there."""
+    """At the end; None: not known, or it is no longer there."""
     modified_s: float | None = None
     """When it was last written to, by the wall clock."""
 

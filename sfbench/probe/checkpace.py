@@ -24,8 +24,8 @@ PASSES = 3
 ENDS = 2
 """Epochs that ended by themselves, after which the loop has shown what it does."""
 STEPS_PER_PASS = 4
-TRIAL_PAIRS = 5
-TRIAL_STEPS = 4
+TRIAL_PAIRS = 4
+TRIAL_STEPS = 3
 
 
 class Seen(NamedTuple):
@@ -65,10 +65,10 @@ class CheckPace:
         facts = yield Command(WARMUP)
         self._step_s = _mean(facts.step_s) or self._step_s
         began = facts.now_s
-        while facts.now_s - began < self._until(AS_IT_IS) and self._seen().ended < ENDS:
-            facts = yield self._steps()
         if self._seen().superfluous:
             facts = yield from self._trial(facts)
+        while facts.now_s - began < self._until(AS_IT_IS) and self._seen().ended < ENDS:
+            facts = yield self._steps()
         while facts.now_s - began < self._until(SHORTENED) and self._seen().passes < PASSES:
             facts = yield self._steps(end_pass=True)
         # What stands behind the loop (a last evaluation, a last checkpoint) is come to by epochs

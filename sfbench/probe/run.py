@@ -82,6 +82,7 @@ def _guarded(session: Session, job: RankJob, rank: int) -> int:
             sys.stderr.write("sfbench: another batch size failed; what was measured is kept\n")
             return 0
         message = traceback.format_exception_only(error)[-1].strip()
+        session.witness.leave(error)
         _fail(session, rank, "exception", f"{message}", script_fault=True)
         return 1
     return 0
@@ -122,19 +123,20 @@ def _exited(session: Session, rank: int, end: SystemExit) -> int:
     text = "" if isinstance(end.code, int) else f": {end.code}"
     if text:
         sys.stderr.write(f"{end.code}\n")
+    session.witness.leave()
     _fail(session, rank, "exit", f"the script exited with code {code}{text}", script_fault=True)
     return code
 
 
 def _refuse(session: Session, rank: int, refused: Refused) -> int:
     sys.stderr.write(f"sfbench: {refused.message}\n")
+    session.witness.leave()
     _fail(session, rank, refused.kind, refused.message, script_fault=False)
     return 1
 
 
 def _fail(session: Session, rank: int, kind: str, message: str, *, script_fault: bool) -> None:
     failure = RankFailure(rank=rank, kind=kind, message=message, script_fault=script_fault)
-    session.witness.leave()
     write_failure(Path(session.job.launch_dir), failure)
 
 

@@ -319,6 +319,7 @@ class Session:
         if self.refused:
             return
         self.heartbeat.phase("script-ended")
+        self.witness.meetings.ended()
         if self.flow.loop is None:
             self._end_unknown()
         if self._command.kind == BLOCK:

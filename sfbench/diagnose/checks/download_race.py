@@ -46,17 +46,20 @@ def _read_early(writer: RankEvidence, reader: RankEvidence) -> str | None:
             continue
         for read in reader.reads:
             about = read.path in {written.path, str(Path(written.path).parent)}
-            if about and read.path not in own and _too_early(written, read):
+            early = _early(written, read) if about and read.path not in own else None
+            if early:
                 return (
-                    f"Rank {reader.rank} read {short(read.path)}{at(read.line)} while rank "
-                    f"{writer.rank} made {short(written.path)}{at(written.line)}, or might have"
+                    f"Rank {reader.rank} read {short(read.path)}{at(read.line)} {early} rank "
+                    f"{writer.rank} had made it{at(written.line)}"
                 )
     return None
 
 
-def _too_early(written: Written, read: Read) -> bool:
+def _early(written: Written, read: Read) -> str | None:
+    """Whether a read came before the file was complete, or after it by luck alone."""
     if read.meeting != written.meeting:
-        return False
+        return None
     if written.modified_s is not None and read.at_s > written.modified_s:
-        return not read.waited  # it came later by luck
-    return read.found or not read.waited
+        # A rank that slept or took a lock may have waited until the file was there.
+        return None if read.waited else "without waiting until"
+    return "before" if read.found or not read.waited else None

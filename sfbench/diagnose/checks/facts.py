@@ -57,7 +57,7 @@ def launch_facts(launch: MeasuredLaunch, communication_s: float | None = None) -
     return LaunchFacts(
         devices=launch.plan.devices,
         ranks=tuple(sorted(launch.evidence, key=lambda rank: rank.rank)),
-        failure=error and Failure(kind=error.kind, rank=error.rank, message=error.message),
+        failure=Failure(kind=error.kind, rank=error.rank, message=error.message) if error else None,
         samples_per_update=_samples(launch.steps),
         fetches_per_update=launch.record.loop.fetches_per_step if launch.record else None,
         communication_s=communication_s,

@@ -23,6 +23,7 @@ _WRITES = frozenset("wax")
 _TO_WRITE = os.O_WRONLY | os.O_RDWR
 _NOT_DATA = ("/dev/", "/proc/", "/sys/")
 # Caches of tools, which are made for several processes at once.
+_LOCK = ".lock"
 _CACHES = ("torchinductor_", "__pycache__", "/.triton/", "/matplotlib/", "/.nv/")
 
 
@@ -61,9 +62,10 @@ class FileWatch:
         """A torch.save has this target, whether it is written or held back."""
         self._write(path, appends=False, saved=True)
 
-    def written(self) -> tuple[Written, ...]:
-        """All files that were opened for writing, with their present size."""
-        return tuple(_as_it_is(written) for written in self._written.values())
+    def written(self, *, ended: bool) -> tuple[Written, ...]:
+        """All files that were opened for writing; with sizes and times where all has ended."""
+        written = self._written.values()
+        return tuple(_as_it_is(w) if ended else w for w in written)
 
     def reads(self) -> tuple[Read, ...]:
         """What was read while the script set up."""
@@ -162,7 +164,8 @@ class FileWatch:
         )
 
     def _is_no_data(self, path: str) -> bool:
-        return path.startswith((self._own, *_NOT_DATA)) or any(cache in path for cache in _CACHES)
+        own = path.startswith((self._own, *_NOT_DATA)) or path.endswith(_LOCK)
+        return own or any(cache in path for cache in _CACHES)
 
 
 class _Unbound:

@@ -66,6 +66,7 @@ class MeetingWatch:
         self._main = threading.get_ident()
         self._known: set[int] = set()
         self._begun = False
+        self._updates = 0
         self.count = 0
         self.joining = False
         self._joined = 0.0
@@ -86,11 +87,12 @@ class MeetingWatch:
     def stepping(self, synced: bool) -> None:
         """A training forward begins; ``synced``: its backward will need all ranks."""
         self._begun = True
-        self._heartbeat.figures(in_step=float(synced))
+        if synced:
+            self._heartbeat.figures(in_step=self._updates + 1)
 
     def updated(self) -> None:
         """An optimizer has been stepped."""
-        self._begun = True
+        self._updates += 1
         self._heartbeat.figures(in_step=0.0)
         if self.joining:
             self._joined += 1
@@ -142,8 +144,16 @@ class MeetingWatch:
         self._known.add(kind)
         return new
 
-    def _look(self, kind: float) -> None:
-        """Wait until every rank of this node is at this meeting, or is known not to come."""
+    def ended(self) -> None:
+        """The script has ended on this rank: see that no other one waits for it in a step."""
+        self.count += 1
+        self._look(None)
+
+    def _look(self, kind: float | None) -> None:
+        """Wait until every rank of this node is at this meeting, or is known not to come.
+
+        ``kind`` None: at the end of its script.
+        """
         end_s = time.monotonic() + LOOK_S
         parted: tuple[int, float] | None = None
         while time.monotonic() < end_s:
@@ -159,13 +169,13 @@ class MeetingWatch:
                 self._part(apart[0])
             time.sleep(_PAUSE_S)
 
-    def _state(self, other: Mapping[str, float], kind: float) -> str:
+    def _state(self, other: Mapping[str, float], kind: float | None) -> str:
         """Of another rank, as seen from this meeting: here | through | under way | apart."""
-        if other["meetings"] > self.count or PHASES[int(other["phase"])] in _ENDED:
+        if PHASES[int(other["phase"])] in _ENDED or (kind and other["meetings"] > self.count):
             return "through"
-        if other["meetings"] == self.count:
+        if kind and other["meetings"] == self.count:
             return "apart" if other["meeting_kind"] != kind and self._ran_out() else "here"
-        return "apart" if other["in_step"] else "under way"
+        return "apart" if other["in_step"] > self._updates else "under way"
 
     def _around_start(self, original: Any) -> Any:
         def start(*args: Any, **kwargs: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from sfbench.probe.session import Session
 
 SKIPPED_KEPT = 400
+MISSING_FILE_S = 3.0
+"""In a check, how long a rank that misses a file waits to see another one make it."""
+_PAUSE_S = 0.05
 
 
 class Witness:
@@ -60,7 +64,7 @@ class Witness:
 
     def install(self, patches: Patches) -> None:
         """Put all hooks in place, outside those that measure."""
-        self.files.on_written = self.leave
+        self.files.on_written = self._leave_early
         self.loaders.shortens = (
             self._session.job.probe.checks and self._session.job.probe.may_shorten
         )
@@ -131,17 +135,36 @@ class Witness:
 
     # -- the account -----------------------------------------------------------------------------
 
-    def leave(self) -> None:
-        """Write what was seen so far beside the other files of the launch."""
-        record.write_evidence(Path(self._session.job.launch_dir), self.evidence(final=False))
+    def _leave_early(self) -> None:
+        """What was written has to be known, however this rank ends."""
+        folder = Path(self._session.job.launch_dir)
+        record.write_evidence(folder, self.evidence(weights=False, ended=False))
 
-    def evidence(self, *, final: bool = True) -> RankEvidence:
-        """What was seen so far; only the final account compares weights."""
+    def leave(self, error: BaseException | None = None) -> None:
+        """Write what was seen beside the other files of the launch, which gets no record."""
+        folder = Path(self._session.job.launch_dir)
+        record.write_evidence(folder, self.evidence(weights=False))
+        if self._session.job.probe.checks and isinstance(error, FileNotFoundError):
+            # Another rank may be about to make the file: once this one has left, nobody sees it.
+            end_s = time.monotonic() + MISSING_FILE_S
+            while self.files.setup and time.monotonic() < end_s and not self._is_made(folder):
+                time.sleep(_PAUSE_S)
+
+    def _is_made(self, folder: Path) -> bool:
+        missing = {read.path for read in self.files.reads() if not read.found}
+        return any(
+            written.path in missing
+            for other in record.read_evidence(folder)
+            for written in other.written
+        )
+
+    def evidence(self, *, weights: bool = True, ended: bool = True) -> RankEvidence:
+        """What was seen so far. ``weights``: with checksums; ``ended``: with sizes of files."""
         session = self._session
         models = list(session.models.models)
         optimizers = list(session.updates.by_key.values())
         parameters = list(parameters_of(optimizers))
-        inside, outside = (self._weights or self._sums()) if final else (None, None)
+        inside, outside = (self._weights or self._sums()) if weights else (None, None)
         return RankEvidence(
             rank=session.rank,
             host=socket.gethostname(),
@@ -149,7 +172,7 @@ class Witness:
             peers=tuple(sorted(data_peers(models, parameters, session.world_size))),
             loaders=self.loaders.loaders(),
             splits=tuple(self.splits.splits),
-            written=self.files.written(),
+            written=self.files.written(ended=ended),
             reads=self.files.reads(),
             saves=tuple(self.states.saves),
             states_saved=self.states.states,

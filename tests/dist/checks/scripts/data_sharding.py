@@ -1,0 +1,95 @@
+"""Variants: no_sampler, same_seed, augmented, random_inside, whole_stream |
+own_shard, shared_stream, padded, synthetic, model_parallel."""
+
+import random
+import sys
+
+import job
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
+
+variant = sys.argv[1]
+
+
+class Augmented(job.Rows):
+    """Rows with noise, as cropped and flipped images are."""
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x + 0.1 * torch.randn(job.FEATURES), y
+
+
+class RandomInside(job.Rows):
+    """Picks a row by itself, whatever the sampler says."""
+
+    def __init__(self):
+        super().__init__()
+        self.random = random.Random(0)
+
+    def __getitem__(self, index):
+        return super().__getitem__(self.random.randrange(len(self)))
+
+
+class Synthetic(job.Rows):
+    """Makes a new sample at each access."""
+
+    def __getitem__(self, index):
+        return torch.randn(job.FEATURES), torch.randint(0, 10, ())
+
+
+class Stream(IterableDataset):
+    """Rows in order: all of them, or the share of a rank."""
+
+    def __init__(self, first, step):
+        self.rows = job.Rows()
+        self.first, self.step = first, step
+
+    def __iter__(self):
+        for index in range(self.first, len(self.rows), self.step):
+            yield self.rows[index]
+
+
+def loader_of():
+    if variant == "whole_stream":
+        return DataLoader(Stream(0, 1), batch_size=4)
+    if variant == "shared_stream":
+        return DataLoader(Stream(job.RANK, job.WORLD_SIZE), batch_size=4)
+    if variant in ("random_inside", "padded"):
+        data = RandomInside() if variant == "random_inside" else job.Rows(63)
+        return DataLoader(data, batch_size=4, sampler=DistributedSampler(data, seed=3))
+    if variant == "own_shard":
+        data = job.Rows(32, seed=job.RANK)
+    else:
+        data = {"augmented": Augmented, "synthetic": Synthetic}.get(variant, job.Rows)()
+    return DataLoader(data, batch_size=4, shuffle=variant != "model_parallel")
+
+
+def make(model):
+    if variant != "model_parallel":
+        return DDP(model)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    return parallelize_module(model, mesh, plan)
+
+
+job.start()
+model = make(job.net())
+optimizer = job.sgd(model)
+loader = loader_of()
+if variant != "same_seed":
+    torch.manual_seed(job.RANK)
+
+for _ in range(4):
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
