@@ -516,12 +516,17 @@ def exchange(gradient: Tensor, ready_s: float) -> tuple[Tensor, float]:
     if dist.get_rank() == 0:
         parts = [torch.empty_like(message) for _ in range(dist.get_world_size())]
         dist.gather(message, parts)
-        latest = max(parts, key=lambda part: part[-2:].view(torch.float64).item())[-2:]
+        latest = max((part[-2:] for part in parts), key=_seconds)
         message = torch.cat((torch.stack(parts)[:, :-2].mean(dim=0), latest))
     else:
         dist.gather(message)
     dist.broadcast(message, 0)
-    return message[:-2], message[-2:].view(torch.float64).item()
+    return message[:-2], _seconds(message[-2:])
+
+
+def _seconds(stamp: Tensor) -> float:
+    """The float64 that two float32 hold, wherever they stand in memory."""
+    return float(stamp.clone().view(torch.float64).item())
 
 
 # ---- busy host -----------------------------------------------------------------------------------
