@@ -78,6 +78,7 @@ class LoaderWatch:
         self._last_loop: Any = None
         """The loop in which the pass before has ended: see ``_loop``."""
         self._seen: dict[Hashable, _Seen] = {}
+        self._inputs: Loader | None = None
         self.ended: _Pass | None = None
         """The training pass that ended by itself, until the next batch to train on."""
         self.shortens = False
@@ -97,8 +98,24 @@ class LoaderWatch:
         patches.wrap(DataLoader, "_get_iterator", self._around_get_iterator)
 
     def loaders(self) -> tuple[Loader, ...]:
-        """All loaders that gave at least one batch, in the order of their first pass."""
-        return tuple(_loader(seen, self._trains(key)) for key, seen in self._seen.items())
+        """All loaders that gave at least one batch, in the order of their first pass.
+
+        Where there was none: what the model was given.
+        """
+        found = tuple(_loader(seen, self._trains(key)) for key, seen in self._seen.items())
+        return found or ((self._inputs,) if self._inputs is not None else ())
+
+    def given(self, batch: Any, line: str) -> None:
+        """A training forward: without a loader, its inputs tell the samples."""
+        if not self._seen and (self._inputs is None or len(self._inputs.contents) < SAMPLES):
+            before = self._inputs or _unloaded(line)
+            prints = batch_prints(batch, samples_in(batch))
+            self._inputs = dataclasses.replace(
+                before,
+                contents=before.contents + tuple(prints.contents),
+                labels=before.labels + tuple(prints.labels),
+                whole_batches=prints.whole,
+            )
 
     def passes(self) -> tuple[int, int]:
         """Passes begun over the training loader with most of them; how many ended by themselves."""
@@ -128,7 +145,7 @@ class LoaderWatch:
 
     def _around_next(self, original: Any) -> Any:
         def next_batch(iterator: Any) -> Any:
-            if threading.get_ident() != self._main or not self._real():
+            if not self._real():
                 return original(iterator)
             key = getattr(iterator, "_sfbench_key", None)
             now = iterator._sfbench_pass or self._begin(iterator, key, sys._getframe(1))
@@ -150,6 +167,8 @@ class LoaderWatch:
         return next_batch
 
     def _ends_here(self, now: _Pass, key: Hashable) -> bool:
+        if not (self.end_now or self.shortens) or threading.get_ident() != self._main:
+            return False
         grad = torch.is_grad_enabled()
         if self.end_now and grad and self._trains(key):
             self.end_now = False
@@ -173,7 +192,8 @@ class LoaderWatch:
 
     def _end(self, now: _Pass, key: Hashable, frame: Any) -> None:
         now.ended = True
-        if torch.is_grad_enabled() and self._trains(key):
+        main = threading.get_ident() == self._main
+        if main and torch.is_grad_enabled() and self._trains(key):
             self.ended = now
             self._last_loop = _loop(frame)
 
@@ -236,6 +256,22 @@ def _number(index: Any) -> int:
         return int(index)
     except (TypeError, ValueError):
         return zlib.crc32(repr(index).encode())
+
+
+def _unloaded(line: str) -> Loader:
+    """Stands for batches that come from the script's own code."""
+    return Loader(
+        line=line,
+        trains=True,
+        length=None,
+        dataset="",
+        dataset_size=None,
+        dataset_digest=0,
+        sampler="",
+        takes_all=False,
+        shuffles=None,
+        has_set_epoch=False,
+    )
 
 
 def _facts(loader: Any, line: str) -> Loader:

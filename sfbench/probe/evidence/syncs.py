@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -92,11 +93,11 @@ class SyncCount:
 class SyncWatch:
     """Wraps DDP's forward and zero_grad.
 
-    ``on_forward`` is called before each training forward of a DDP model with whether its backward
-    will average gradients.
+    ``on_forward`` is called before each training forward of a DDP model: whether its backward will
+    average gradients, what it is given, and the line of the script.
     """
 
-    def __init__(self, place: Place, on_forward: Callable[[bool], None]) -> None:
+    def __init__(self, place: Place, on_forward: Callable[[bool, Any, str], None]) -> None:
         self._place = place
         self._on_forward = on_forward
         self._trial = 0
@@ -119,13 +120,12 @@ class SyncWatch:
             count.updated(optimizer)
 
     def superfluous(self) -> int:
-        """Backward passes per update where each of several averages gradients, always as many."""
+        """Backward passes of most updates, where each of several averages gradients; else 0."""
         for count in self.counts.values():
-            kinds = set(count.windows)
-            if len(kinds) == 1 and len(count.windows) > 1:
-                forwards, backwards, synced = kinds.pop()
-                if forwards == backwards == synced > 1:
-                    return backwards
+            if len(count.windows) > 1 and all(len(set(window)) == 1 for window in count.windows):
+                usual = Counter(window.synced for window in count.windows).most_common(1)[0][0]
+                if usual > 1:
+                    return usual
         return 0
 
     def try_without(self, on: bool) -> None:
@@ -141,7 +141,7 @@ class SyncWatch:
                 count = self.counts[id(model)] = SyncCount(model, self._place.line())
             synced = bool(model.require_backward_grad_sync)
             count.forward(synced)
-            self._on_forward(synced)
+            self._on_forward(synced, (inputs, kwargs), count.line)
             if synced and count.forwards < self._trial:
                 return _unsynced(original, model, inputs, kwargs)
             return original(model, *inputs, **kwargs)

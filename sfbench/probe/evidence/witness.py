@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -57,7 +57,7 @@ class Witness:
         )
         self.files = FileWatch(place, lambda: self.meetings.count, session.job.launch_dir)
         self.splits = SplitWatch(place)
-        self.syncs = SyncWatch(place, self.meetings.stepping)
+        self.syncs = SyncWatch(place, self._forward)
         self.unused = UnusedWatch()
         self.rates = RateWatch(place)
         self.states = StateWatch(place, session.models.models, self.files.saved)
@@ -83,6 +83,10 @@ class Witness:
         """Take an event of the session."""
         if type(event) is Update:
             self._updated(event)
+
+    def _forward(self, synced: bool, inputs: Any, line: str) -> None:
+        self.meetings.stepping(synced)
+        self.loaders.given(inputs, line)
 
     def _updated(self, update: Update) -> None:
         optimizer = self._session.updates.by_key[update.key]  # type: ignore[index]
