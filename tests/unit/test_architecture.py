@@ -25,7 +25,7 @@ STAGES = (
     ("diagnose",),
     ("report", "gate", "predict"),
 )
-LEAVES = {"schema", "errors", "units", "data", "steady", "feeding", "evidence"}
+LEAVES = {"records", "schema", "errors", "units", "data", "steady", "feeding", "evidence"}
 # What ties stages together; nothing but a front may import one.
 FRONTS = {"__init__", "api", "checking", "cli", "gating", "progress", "sweeps"}
 # Files that pass between ranks and their launcher: both sides know the form, and nothing else.
