@@ -259,7 +259,7 @@ def test_an_image_costs_as_many_bits_per_pixel_as_a_photograph(tmp_path: Path) -
     [
         ({"SFBENCH_CACHE": "/own", "XDG_CACHE_HOME": "/x"}, "/own"),
         ({"XDG_CACHE_HOME": "/x"}, "/x/sfbench"),
-        ({}, "/home/me/.cache/sfbench"),
+        ({}, "/users/me/.cache/sfbench"),
     ],
 )
 def test_where_generated_data_is_kept(
@@ -267,7 +267,7 @@ def test_where_generated_data_is_kept(
 ) -> None:
     for name in ("SFBENCH_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("HOME", "/users/me")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
