@@ -1,0 +1,203 @@
+"""Options, settings and the machine become a plan, and that launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfbench.errors import UsageError
+from sfbench.plan import machine as machine_module
+from sfbench.plan.machine import Machine
+from sfbench.plan.make import (
+    best_possible_efficiency,
+    make_launches,
+    make_plan,
+    oversubscribed,
+    pinning,
+)
+from sfbench.plan.model import SweepPlan, Target
+from sfbench.plan.settings import Settings, load_settings
+from sfbench.plan.targets import resolve_target, workloads
+from sfbench.schema import LADDER
+
+NOW = datetime(2026, 3, 1, 12, 30, 5)
+TWO_CORES = Machine(cores=(0, 1), quota=None, gpus=())
+TARGET = Target(name="train", script=Path("/x/train.py"), is_workload=False)
+
+
+def plan(machine: Machine = TWO_CORES, **options: Any) -> SweepPlan:
+    return make_plan(Settings(**options), TARGET, machine, NOW)
+
+
+def test_defaults() -> None:
+    made = plan()
+    assert made.devices == (1, 2, 4, 8)
+    assert made.device_type == "cpu"
+    assert made.rungs == LADDER
+    assert made.name == "train-20260301-123005"
+    assert made.threads_per_device == 1
+
+
+@pytest.mark.parametrize(
+    ("cores", "devices", "threads"), [(2, "1,2,4,8", 1), (16, "1,2,4", 4), (16, "1", 16)]
+)
+def test_threads_per_device_are_the_cores_shared_by_the_largest_count(
+    cores: int, devices: str, threads: int
+) -> None:
+    machine = replace(TWO_CORES, cores=tuple(range(cores)))
+    assert plan(machine, devices=devices).threads_per_device == threads
+
+
+def test_a_quota_counts_like_missing_cores() -> None:
+    machine = Machine(cores=tuple(range(16)), quota=4.0, gpus=())
+    made = plan(machine, devices="1,2")
+    assert made.threads_per_device == 2
+    assert pinning(made, 2, machine) is None
+
+
+def test_ranks_are_pinned_where_the_largest_count_has_cores_and_then_at_all_counts() -> None:
+    machine = replace(TWO_CORES, cores=(0, 1, 4, 5))
+    made = plan(machine, devices="1,2")
+    assert pinning(made, 1, machine) == ((0, 1),)
+    assert pinning(made, 2, machine) == ((0, 1), (4, 5))
+    assert pinning(plan(devices="1,2,4"), 1, TWO_CORES) is None
+
+
+def test_more_devices_than_cores_run_and_are_marked() -> None:
+    made = plan()
+    assert [oversubscribed(made, n, TWO_CORES) for n in made.devices] == [False, False, True, True]
+    assert best_possible_efficiency(made, 8, TWO_CORES) == 0.25
+    assert best_possible_efficiency(made, 1, TWO_CORES) == 1.0
+
+
+def test_gpus_are_taken_where_there_are_any() -> None:
+    machine = replace(TWO_CORES, gpus=("H200",) * 8)
+    made = plan(machine)
+    assert made.device_type == "cuda"
+    assert not oversubscribed(made, 8, machine)
+    assert pinning(made, 8, machine) is None
+    assert plan(machine, device="cpu").device_type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options", "words"),
+    [
+        (0, {"device": "cuda"}, "no GPU"),
+        (2, {"devices": "1,2,4"}, "asks for 4 devices, but 2 GPU"),
+        (0, {"scaling": "strong"}, "--global-batch"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_starts(
+    gpus: int, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        plan(replace(TWO_CORES, gpus=("H200",) * gpus), **options)
+
+
+def test_counts_are_visited_in_turn_there_and_back_again() -> None:
+    launches = make_launches(plan(rounds=2, devices="1,2,4", seconds=9), TWO_CORES)
+    assert [(x.round, x.devices) for x in launches] == [
+        (0, 1), (0, 2), (0, 4), (1, 4), (1, 2), (1, 1),
+    ]  # fmt: skip
+    assert {x.seconds for x in launches} == {4.5}
+    assert [x.index for x in launches] == list(range(6))
+
+
+@given(
+    rounds=st.integers(1, 6),
+    devices=st.lists(st.integers(1, 64), min_size=1, max_size=6, unique=True),
+)
+def test_every_count_comes_once_per_round(rounds: int, devices: list[int]) -> None:
+    launches = make_launches(plan(rounds=rounds, devices=tuple(devices)), TWO_CORES)
+    for round_ in range(rounds):
+        assert sorted(x.devices for x in launches if x.round == round_) == sorted(devices)
+
+
+def test_settings_of_the_project_hold_where_the_command_line_is_silent(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.sfbench]\ndevices = [1, 2]\nseconds = 5\nthreads-per-device = 3\nwarmup = "20"\n'
+    )
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    settings = load_settings({"seconds": 7.0, "rounds": None}, inner)
+    assert settings.devices == (1, 2)
+    assert settings.seconds == 7.0
+    assert settings.threads_per_device == 3
+    assert settings.warmup == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[tool.sfbench]\nsecond = 5\n", "second = 5"),
+        ("[tool.sfbench]\ndevices = [0]\n", "devices"),
+        ("[tool.sfbench]\nprecision = 2\n", "precision = 2"),
+        ("[tool.sfbench\n", "cannot be read"),
+        ("[tool]\nsfbench = 3\n", "not a table"),
+    ],
+)
+def test_wrong_settings_are_named(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(UsageError, match=words) as caught:
+        load_settings({}, tmp_path)
+    assert "pyproject.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"devices": "1,x"}, {"devices": ""}, {"device": "tpu"}, {"scaling": "odd"},
+        {"warmup": "some"}, {"warmup": -1}, {"seconds": 0}, {"rounds": 0}, {"name": "a/b"},
+        {"rungs": "solo"}, {"global_batch": 0}, {"timeout": -1},
+    ],
+)  # fmt: skip
+def test_wrong_options_are_named(tmp_path: Path, option: dict[str, Any]) -> None:
+    name = next(iter(option)).replace("_", "-")
+    with pytest.raises(UsageError, match=f"command line: --{name}"):
+        load_settings(option, tmp_path)
+
+
+def test_targets_are_workloads_or_files(tmp_path: Path) -> None:
+    assert resolve_target("vision").is_workload
+    assert {w.name for w in workloads()} >= {"vision", "emulated"}
+    script = tmp_path / "train.py"
+    script.write_text("pass")
+    target = resolve_target(str(script), ("--lr", "1"))
+    assert (target.name, target.script, target.args) == ("train", script, ("--lr", "1"))
+    with pytest.raises(UsageError, match=r"nothing\.py: there is no such file"):
+        resolve_target("nothing.py")
+    with pytest.raises(UsageError, match="is a folder"):
+        resolve_target(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("listed", "names"),
+    [
+        (None, ("A", "B", "C")),
+        ("2,0", ("C", "A")),
+        ("", ()),
+        ("1,9,0", ("B",)),
+        ("GPU-1234", ("GPU-1234",)),
+    ],
+)
+def test_visible_gpus(
+    monkeypatch: pytest.MonkeyPatch, listed: str | None, names: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if listed is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    assert machine_module._visible(["A", "B", "C"]) == names
+
+
+@pytest.mark.parametrize(("text", "quota"), [("max 100000", None), ("150000 100000", 1.5)])
+def test_cpu_quota(tmp_path: Path, text: str, quota: float | None) -> None:
+    file = tmp_path / "cpu.max"
+    file.write_text(text)
+    assert machine_module._quota(file) == quota
+    assert machine_module._quota(tmp_path / "missing") is None
