@@ -22,6 +22,7 @@ from torch.utils.data import (
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from sfbench.evidence import Epoch, Loader
+from sfbench.feeding import Batches
 from sfbench.probe.batch import samples_in
 from sfbench.probe.evidence.content import batch_prints, dataset_digest
 from sfbench.probe.evidence.place import Place, calls_by_for
@@ -96,6 +97,7 @@ class LoaderWatch:
         patches.wrap(_BaseDataLoaderIter, "_next_index", _around_next_index)
         patches.wrap(_BaseDataLoaderIter, "__next__", self._around_next)
         patches.wrap(DataLoader, "_get_iterator", self._around_get_iterator)
+        patches.wrap(Batches, "__next__", self._around_source_next)
 
     def loaders(self) -> tuple[Loader, ...]:
         """All loaders that gave at least one batch, in the order of their first pass.
@@ -106,7 +108,7 @@ class LoaderWatch:
         return found or ((self._inputs,) if self._inputs is not None else ())
 
     def given(self, batch: Any, line: str) -> None:
-        """A training forward: without a loader, its inputs tell the samples."""
+        """A batch that came from elsewhere: without a loader, it tells the samples."""
         if not self._seen and (self._inputs is None or len(self._inputs.contents) < SAMPLES):
             before = self._inputs or _unloaded(line)
             prints = batch_prints(batch, samples_in(batch))
@@ -142,6 +144,15 @@ class LoaderWatch:
             return iterator
 
         return get_iterator
+
+    def _around_source_next(self, original: Any) -> Any:
+        def next_batch(source: Any) -> Any:
+            batch = original(source)
+            if self._real():
+                self.given(batch, self._place.line())
+            return batch
+
+        return next_batch
 
     def _around_next(self, original: Any) -> Any:
         def next_batch(iterator: Any) -> Any:

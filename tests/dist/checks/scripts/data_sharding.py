@@ -1,5 +1,5 @@
-"""Variants: no_sampler, same_seed, augmented, random_inside, whole_stream |
-own_shard, shared_stream, padded, synthetic, model_parallel."""
+"""Variants: no_sampler, same_seed, augmented, random_inside, whole_stream, own_batches |
+own_shard, shared_stream, padded, synthetic, model_parallel, own_batches_apart."""
 
 import random
 import sys
@@ -84,11 +84,18 @@ def make(model):
 job.start()
 model = make(job.net())
 optimizer = job.sgd(model)
-loader = loader_of()
-if variant != "same_seed":
+if variant.startswith("own_batches"):
+    rows = job.Rows()
+    picked = (torch.randint(64, (4,)) for _ in range(16))
+    loader = ((rows.x[i], rows.y[i]) for _ in range(4) for i in picked)
+else:
+    loader = loader_of()
+if variant not in ("same_seed", "own_batches"):
     torch.manual_seed(job.RANK)
 
-for _ in range(4):
+for epoch in range(4):
+    if isinstance(getattr(loader, "sampler", None), DistributedSampler):
+        loader.sampler.set_epoch(epoch)
     for x, y in loader:
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
