@@ -16,11 +16,11 @@ from torch.distributed.elastic.agent.server.api import (
     WorkerSpec,
     WorkerState,
 )
-from torch.distributed.elastic.rendezvous import RendezvousHandler
 from torch.multiprocessing import start_processes  # type: ignore[attr-defined]
 
 from sfbench.launch import worker
 from sfbench.launch.channel import RunRequest
+from sfbench.launch.rendezvous import FixedRendezvous
 from sfbench.launch.supervise import Supervisor
 from sfbench.launch.verdict import judge
 
@@ -30,7 +30,7 @@ _NODES_S = 10.0
 """How long a node that is through waits for the others."""
 
 
-def run_agent(request: RunRequest, rendezvous: RendezvousHandler, supervisor: Supervisor) -> None:
+def run_agent(request: RunRequest, rendezvous: FixedRendezvous, supervisor: Supervisor) -> None:
     """Run one launch to its end, which the supervisor then holds. Raises what torch raises."""
     node_job = request.node_job
     spec = WorkerSpec(
@@ -42,15 +42,22 @@ def run_agent(request: RunRequest, rendezvous: RendezvousHandler, supervisor: Su
         monitor_interval=_LOOP_S,
     )
     try:
-        _Agent(spec, request, supervisor).run()
+        _Agent(spec, request, rendezvous, supervisor).run()
     finally:
         rendezvous.shutdown()
 
 
 class _Agent(SimpleElasticAgent):
-    def __init__(self, spec: WorkerSpec, request: RunRequest, supervisor: Supervisor) -> None:
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        request: RunRequest,
+        rendezvous: FixedRendezvous,
+        supervisor: Supervisor,
+    ) -> None:
         super().__init__(spec, exit_barrier_timeout=_NODES_S)
         self._request = request
+        self._nodes = rendezvous
         self._supervisor = supervisor
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
@@ -62,12 +69,15 @@ class _Agent(SimpleElasticAgent):
         return dict(enumerate(context.pids()))
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        self._supervisor.hear(self._nodes.failure_elsewhere())
         end = self._supervisor.tick()
         if end is None:
             return RunResult(state=WorkerState.HEALTHY)
-        if judge(end).status == "ok":
+        error = judge(end).error
+        if error is None:
             values = {each.global_rank: None for each in worker_group.workers}
             return RunResult(state=WorkerState.SUCCEEDED, return_values=values)
+        self._nodes.tell_failure(error)
         return RunResult(state=WorkerState.FAILED)
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:

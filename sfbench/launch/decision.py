@@ -18,6 +18,7 @@ class Cause(enum.Enum):
 
     LEFT = "all ranks left by themselves"
     OVERSTAYED = "the record is complete, but ranks stay"
+    ELSEWHERE = "the launch failed on another node"
     FAILED = "a rank failed"
     DISAGREE = "a rank's script ended while others wait for it"
     TIMEOUT = "no progress"
@@ -48,18 +49,24 @@ class View:
     """Since the record is complete; None: it is not."""
     note_s: float | None = None
     """Since a rank noted its failure; None: none did."""
+    elsewhere: bool = False
+    """It failed on another node."""
     stopped: bool = False
 
 
 def cause(view: View) -> Cause | None:
     """Why the launch is over; None while it goes on."""
-    running = [rank for rank in view.ranks if rank.exit_code is None]
     if view.stopped:
         return Cause.STOPPED
-    if not running:
+    if all(rank.exit_code is not None for rank in view.ranks):
         return Cause.LEFT
     if view.record_s is not None:
         return Cause.OVERSTAYED if view.record_s > LEAVE_S else None
+    return Cause.ELSEWHERE if view.elsewhere else _trouble(view)
+
+
+def _trouble(view: View) -> Cause | None:
+    """What keeps ranks that run from ever making a record."""
     if any(map(_failed, view.ranks)) or (view.note_s is not None and view.note_s > NOTE_S):
         return Cause.FAILED
     if _alone(view.ranks):

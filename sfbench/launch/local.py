@@ -80,9 +80,9 @@ class LocalLauncher:
             self._close()
             raise
         error = outcome.error
-        if error is not None and error.kind == "launcher":
+        if error is not None and error.kind in {"launcher", "interrupted"}:
             error = replace(error, last_lines=self._host.log_lines())
-            self._close()  # the next launch gets a new host
+            self._close()  # it is ending: the next launch gets a new host
         return replace(outcome, error=error, start_s=start_s, wall_s=time.monotonic() - start_s)
 
     def _close(self) -> None:
@@ -135,8 +135,11 @@ class _Host:
             raise _HostDied from error
 
     def last_words(self) -> str:
-        code = self._process.wait(_CLOSE_S)
-        return f"The launcher's host process {how(code)}. Its last lines tell more."
+        try:
+            end = how(self._process.wait(_CLOSE_S))
+        except subprocess.TimeoutExpired:
+            end = "stopped answering"
+        return f"The launcher's host process {end}. Its last lines tell more."
 
     def log_lines(self) -> tuple[str, ...]:
         size = os.fstat(self._log.fileno()).st_size

@@ -7,6 +7,8 @@ second launch of a sweep would read the keys of the first.
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
@@ -17,9 +19,11 @@ from torch.distributed.elastic.rendezvous import (
 )
 
 from sfbench.errors import UsageError
+from sfbench.launch.model import LaunchError
 from sfbench.plan.model import NodeJob
 
 _LOCALHOST = "127.0.0.1"
+_FAILURE = "failure"
 
 
 def meeting_store(node_job: NodeJob) -> Store | None:
@@ -59,6 +63,7 @@ class FixedRendezvous(RendezvousHandler):
         self._run_id = f"{node_job.run_id}-{launch}"
         self._meeting = meeting
         self._server: TCPStore | None = None
+        self._store: Store | None = None
 
     @property
     def use_agent_store(self) -> bool:
@@ -76,9 +81,24 @@ class FixedRendezvous(RendezvousHandler):
         meeting = self._server if self._meeting is None else self._meeting
         if meeting is None:
             raise UsageError("a node that is not the first needs an --rdzv-endpoint")
-        store = PrefixStore(f"launch/{self._run_id}", meeting)
+        store = self._store = PrefixStore(f"launch/{self._run_id}", meeting)
         address = RendezvousStoreInfo.build(rank, store, host, server_port=port)
         return RendezvousInfo(store, rank, nodes, address)
+
+    def tell_failure(self, error: LaunchError) -> None:
+        """Let the other nodes know, so that their ranks do not wait for those of this one."""
+        if self._store is not None and self._job.nnodes > 1:
+            here = f" (On the node with rank {self._job.node_rank}, where its log is.)"
+            told = replace(error, message=error.message + here, last_lines=(), log=None)
+            # compare_set: the first node to fail is the one that is heard.
+            self._store.compare_set(_FAILURE, "", json.dumps(asdict(told)))
+
+    def failure_elsewhere(self) -> LaunchError | None:
+        """The first failure that another node told; None: there is none."""
+        if self._store is None or self._job.nnodes == 1 or not self._store.check([_FAILURE]):
+            return None
+        values = json.loads(self._store.get(_FAILURE))
+        return LaunchError(**{**values, "last_lines": ()})
 
     def get_backend(self) -> str:
         """A name for logs."""

@@ -13,7 +13,7 @@ import psutil
 
 from sfbench.launch import logs, oom, stacks, tree
 from sfbench.launch.decision import Cause, RankView, View, cause, is_through
-from sfbench.launch.model import OnProgress, Progress
+from sfbench.launch.model import LaunchError, OnProgress, Progress
 from sfbench.launch.verdict import LaunchEnd, RankEnd
 from sfbench.launch.watch import Watch
 from sfbench.plan.model import NodeJob
@@ -45,6 +45,7 @@ class Supervisor:
         self._keep = frozenset(p.pid for p in tree.children())
         self._oom_kills = oom.kills()
         self._stop_fd = stop_fd
+        self._elsewhere: LaunchError | None = None
         self._complete_s: float | None = None
         self._noted_s: float | None = None
         self._told: tuple[float, bytes] = (-np.inf, b"")
@@ -59,6 +60,10 @@ class Supervisor:
         """Take charge of the ranks' processes, by local rank. Called once, before any ``tick``."""
         self._processes = processes
         self._watch = Watch(len(processes), time.monotonic())
+
+    def hear(self, error: LaunchError | None) -> None:
+        """Take note of what another node says; None: it says nothing."""
+        self._elsewhere = error
 
     def tick(self) -> LaunchEnd | None:
         """Wait a moment, or until something happens; tell where the launch is over."""
@@ -114,6 +119,7 @@ class Supervisor:
             timeout_s=self._job.timeout_s,
             record_s=None if self._complete_s is None else now_s - self._complete_s,
             note_s=None if self._noted_s is None else now_s - self._noted_s,
+            elsewhere=self._elsewhere is not None,
             stopped=stopped,
         )
 
@@ -135,6 +141,7 @@ class Supervisor:
             record=self._record(),
             timeout_s=self._job.timeout_s,
             oom_kills=self._new_oom_kills(),
+            elsewhere=self._elsewhere if found is Cause.ELSEWHERE else None,
         )
 
     def _rank_end(self, local_rank: int, exit_code: int | None, log_bytes: int) -> RankEnd:

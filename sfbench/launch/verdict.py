@@ -56,6 +56,8 @@ class LaunchEnd:
     timeout_s: float
     oom_kills: int | None
     """Kills for memory since the start; None: the kernel does not tell."""
+    elsewhere: LaunchError | None = None
+    """What another node said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,8 @@ def judge(end: LaunchEnd) -> Verdict:
         return Verdict(status="ok", error=None, notes=_notes(end))
     if end.cause is Cause.STOPPED:
         return Verdict(status="interrupted", error=_stopped(end))
+    if end.elsewhere is not None:
+        return Verdict(status="failed", error=end.elsewhere)
     if end.cause is Cause.TIMEOUT:
         return Verdict(status="timeout", error=_timeout(end))
     if end.cause is Cause.DISAGREE:

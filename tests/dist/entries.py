@@ -101,6 +101,13 @@ def killed_on_rank_1(job: RankJob) -> None:
     dist.barrier()
 
 
+def killed_on_the_second_node(job: RankJob) -> None:
+    """The ranks of the first have no connection by which they would notice."""
+    if _rank() == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    _stay()
+
+
 def hangs_on_rank_1(job: RankJob) -> None:
     _join_group()
     heart = _heart(job)

@@ -383,6 +383,30 @@ def a_killed_host(folder: str) -> None:
         assert again.status == "ok"
 
 
+def test_a_host_that_is_told_to_end_ends_the_launch_as_interrupted(tmp_path: Path) -> None:
+    script = f"import test_launch; test_launch.a_terminated_host({str(tmp_path)!r})"
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def a_terminated_host(folder: str) -> None:
+    """In a process of its own, so that the host is its only child."""
+
+    def terminate_host(progress: Progress) -> None:
+        if progress.phase == "measuring":
+            (host,) = psutil.Process().children()
+            host.terminate()
+
+    with LocalLauncher(threads=1, device_type="cpu", entry=ENTRY) as launcher:
+        outcome = launcher.run(node_job(Path(folder), "ignores_sigterm", 2), terminate_host)
+        assert failure(outcome, "interrupted").kind == "interrupted"
+        assert psutil.Process().children(recursive=True) == []
+
+
 DRIVER = """
     import sys
     from pathlib import Path
@@ -420,10 +444,14 @@ def test_nothing_outlives_the_command_line_process(number: signal.Signals, tmp_p
     assert said == ("interrupted\n" if number == signal.SIGINT else "")
 
 
-def test_two_nodes_run_one_job_and_the_next(tmp_path: Path) -> None:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return int(probe.getsockname()[1])
+
+
+def test_two_nodes_run_one_job_and_the_next(tmp_path: Path) -> None:
+    port = free_port()
 
     def node(rank: int) -> list[LaunchOutcome]:
         with LocalLauncher(threads=1, device_type="cpu", entry=ENTRY) as launcher:
@@ -441,8 +469,26 @@ def test_two_nodes_run_one_job_and_the_next(tmp_path: Path) -> None:
     assert [each["sum"] for each in seen] == [0 + 1 + 2 + 3] * 4
 
 
-def node_of(folder: Path, port: int, rank: int, launch: int) -> NodeJob:
-    job = node_job(folder / f"node{rank}-{launch}", "tells_environment", 2)
+def test_a_failure_on_one_node_is_told_on_the_other(tmp_path: Path) -> None:
+    port = free_port()
+
+    def node(rank: int) -> LaunchError:
+        job = node_of(tmp_path, port, rank, 0, script="killed_on_the_second_node")
+        with LocalLauncher(threads=1, device_type="cpu", entry=ENTRY) as launcher:
+            return failure(launcher.run(job, ignore))
+
+    with ThreadPoolExecutor() as pool:
+        first, second = pool.map(node, (0, 1))
+
+    assert (second.kind, second.rank, second.log) == ("signal", 2, "point/rank2.log")
+    assert (first.kind, first.rank, first.log) == ("signal", 2, None)
+    assert first.message == f"{second.message} (On the node with rank 1, where its log is.)"
+
+
+def node_of(
+    folder: Path, port: int, rank: int, launch: int, script: str = "tells_environment"
+) -> NodeJob:
+    job = node_job(folder / f"node{rank}-{launch}", script, 2)
     return NodeJob(
         job=job.job,
         nproc=2,

@@ -18,6 +18,7 @@ def view(
     idle_s: float = 0.5,
     record_s: float | None = None,
     note_s: float | None = None,
+    elsewhere: bool = False,
     stopped: bool = False,
 ) -> View:
     return View(
@@ -26,6 +27,7 @@ def view(
         timeout_s=TIMEOUT_S,
         record_s=record_s,
         note_s=note_s,
+        elsewhere=elsewhere,
         stopped=stopped,
     )
 
@@ -78,6 +80,11 @@ def test_standing_still_together_is_a_timeout() -> None:
 
     assert cause(view(still, still, idle_s=TIMEOUT_S)) is None
     assert cause(view(still, still, idle_s=TIMEOUT_S + 0.1)) is Cause.TIMEOUT
+
+
+def test_a_failure_on_another_node_ends_this_one_but_not_a_complete_record() -> None:
+    assert cause(view(rank(), rank(1), elsewhere=True)) is Cause.ELSEWHERE
+    assert cause(view(rank(), elsewhere=True, record_s=1.0)) is None
 
 
 def test_being_stopped_comes_first() -> None:
