@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -356,3 +358,13 @@ def test_options_reach_their_fields() -> None:
     given = options("--link-mbps", "10", "--bucket-mb", "0.5", "--busy-host", "2")
 
     assert given == replace(options(), link_mbps=10.0, bucket_mb=0.5, busy_host=2)
+
+
+def test_every_option_is_documented_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
+    section = page.split("## `emulated`")[1]
+    first_cells = [line.split("|")[1] for line in section.splitlines() if line[:3] == "| `"]
+
+    described = re.findall(r"`(--[a-z-]+)", " ".join(first_cells))
+
+    assert sorted(described) == sorted(f"--{f.name.replace('_', '-')}" for f in fields(Options))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -293,3 +295,14 @@ def test_sizes_suit_the_device_unless_given() -> None:
 @pytest.mark.parametrize(("global_batch", "lr"), [(256, 0.1), (512, 0.2), (64, 0.025)])
 def test_learning_rate_is_linear_in_the_global_batch(global_batch: int, lr: float) -> None:
     assert vision.scaled_lr(0.1, global_batch) == pytest.approx(lr)
+
+
+def test_every_option_is_documented_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
+    section = page.split("## `vision`")[1].split("\n## ")[0]
+    first_cells = [line.split("|")[1] for line in section.splitlines() if line[:3] == "| `"]
+
+    described = re.findall(r"`(--[a-z-]+)", " ".join(first_cells))
+
+    options = [f"--{f.name.replace('_', '-')}" for f in fields(vision.Options)]
+    assert sorted(described) == sorted(options)
