@@ -44,6 +44,8 @@ class Update(NamedTuple):
     ended: float
     mark: Any
     """Mark of the session's clock, made right after the update."""
+    late: bool = False
+    """The first one of an optimizer made after the loop was known, or after the last such one."""
 
 
 class Aside(NamedTuple):

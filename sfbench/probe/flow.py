@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from sfbench.probe.discovery import Loop, enough, find_loop
 from sfbench.probe.events import Aside, Event, Fetch, Forward, Update
+
+UPDATES_ASTRAY = 48
+"""After so many updates by others alone, the optimizer that ended steps is no longer in use."""
 
 
 class StepEnd(NamedTuple):
@@ -57,6 +60,7 @@ class Flow:
         self._sums = _Sums()
         self._unused = _Sums()
         self._updates = 0
+        self._astray = 0
         self._since_update = False
         self._other_began: float | None = None
         self._foreign: tuple[Hashable, _Sums] | None = None
@@ -111,7 +115,8 @@ class Flow:
             self._aside(event)
 
     def _fetch(self, event: Fetch) -> None:
-        if event.key not in self._training:
+        # Without gradients it is an evaluation, be it of the training data.
+        if event.key not in self._training or not event.grad:
             if event.main:
                 self._open_other(event.began)
             if event.grad:
@@ -151,7 +156,7 @@ class Flow:
         self._unused = _Sums()
         self._sums.update_s += event.ended - event.began
         self._since_update = True
-        if event.key != loop.anchor:
+        if not self._is_anchor(event, loop):
             return
         self._updates += 1
         if self._updates < loop.updates_per_step:
@@ -170,6 +175,14 @@ class Flow:
                 sums.forward_s, sums.update_s,
             )
         )  # fmt: skip
+
+    def _is_anchor(self, event: Update, loop: Loop) -> bool:
+        """Whether this optimizer ends steps; new ones take over from those before them."""
+        self._astray = 0 if event.key == loop.anchor else self._astray + 1
+        if event.late or self._astray > UPDATES_ASTRAY:
+            self.loop = replace(loop, anchor=event.key)
+            self._astray = self._updates = 0
+        return self._astray == 0
 
     def _note_foreign(self, event: Fetch) -> None:
         if self._foreign is None or self._foreign[0] != event.key:

@@ -22,10 +22,12 @@ class GroupHooks:
         self._before_destroy = before_destroy
 
     def install(self, patches: Patches) -> None:
-        """Patch init_process_group, destroy_process_group and multiprocessing.spawn."""
+        """Patch init_process_group, destroy_process_group, multiprocessing.spawn and exec."""
         patches.wrap(dist, "init_process_group", _around_init)
         patches.wrap(dist, "destroy_process_group", self._around_destroy)
         patches.wrap(mp, "spawn", _refuse_spawn)
+        for name in ("execv", "execve"):
+            patches.wrap(os, name, _refuse_exec)
 
     def _around_destroy(self, original: Any) -> Any:
         def destroy_process_group(group: Any = None) -> None:
@@ -67,3 +69,15 @@ def _refuse_spawn(original: Any) -> Any:
         )
 
     return spawn
+
+
+def _refuse_exec(original: Any) -> Any:
+    def execute(path: Any, *args: Any) -> Any:
+        raise Refused(
+            "own-launcher",
+            f"The script replaces its process by another program ({os.fspath(path)!r}), which "
+            "cannot be measured. Point sfbench at the script that trains in the end, with the "
+            "environment that it needs set beforehand.",
+        )
+
+    return execute

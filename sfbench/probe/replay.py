@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
+import torch
+
 from sfbench.probe.batch import fingerprint
 from sfbench.probe.ring import Ring
 
@@ -24,8 +26,10 @@ class RungReplay:
         self.fingerprints: list[float] = []
 
     def replays(self, key: Hashable) -> bool:
-        """Whether this loader's batches come from memory just now."""
-        return self.active and self.ring is not None and self.ring.count(key) > 0
+        """Whether this loader's batches come from memory just now; an evaluation's never do."""
+        if not self.active or self.ring is None or not torch.is_grad_enabled():
+            return False
+        return self.ring.count(key) > 0
 
     def next_batch(self, key: Hashable) -> tuple[Any, int]:
         """The next batch from memory and its samples."""
@@ -36,5 +40,6 @@ class RungReplay:
         """Take note of a batch that was fetched for real."""
         if self.discovering and len(self.fingerprints) < FINGERPRINTS:
             self.fingerprints.append(fingerprint(batch))
-        if self.ring is not None and not self.active and self._trains(key):
+        trains = torch.is_grad_enabled() and self._trains(key)
+        if self.ring is not None and not self.active and trains:
             self.ring.keep(key, batch, samples)

@@ -126,6 +126,7 @@ class Session:
 
     def _on_loop_known(self, loop: Loop) -> None:
         self.replay.discovering = False
+        self.updates.settle()
         self.models.counts_samples = loop.primary is None
         facts = self.control.all_gather(self._facts(loop))
         if None in facts:

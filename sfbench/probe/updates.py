@@ -34,6 +34,10 @@ class UpdateHooks:
         self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self.scalers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.by_key: dict[int, Optimizer] = {}
+        """Those in use: when the script goes on with new ones, the others are let go."""
+        self._made: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
+        self._makes = 0
+        self._settled: int | None = None
         self.skipped = 0
         self.scaled = 0
 
@@ -51,6 +55,10 @@ class UpdateHooks:
         patches.wrap(Optimizer, "__init__", self._around_init)
         patches.wrap(torch.amp.GradScaler, "step", self._around_scaler_step)
 
+    def settle(self) -> None:
+        """The loop is known: updates of optimizers made from here on are ``late``."""
+        self._settled = self._makes
+
     def remove(self) -> None:
         """Take the global hooks away."""
         while self._handles:
@@ -60,6 +68,8 @@ class UpdateHooks:
         def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
             self.optimizers.add(optimizer)
+            self._makes += 1
+            self._made[optimizer] = self._makes
 
         return init
 
@@ -97,5 +107,9 @@ class UpdateHooks:
 
     def _tell(self, optimizer: Any) -> None:
         key = id(optimizer)
+        late = self._settled is not None and self._made.get(optimizer, 0) > self._settled
+        if late:
+            self.by_key.clear()
+            self.settle()
         self.by_key[key] = optimizer
-        self._feed(Update(key, self._began, time.perf_counter(), self._mark()))
+        self._feed(Update(key, self._began, time.perf_counter(), self._mark(), late))

@@ -164,6 +164,13 @@ def test_validation_is_told_apart_from_the_steps(run_script: Runner) -> None:
         assert _steps_with_other(run, rank) == list(range(10, len(run.steps(0)), 10))
 
 
+def test_accuracy_on_training_data_is_told_apart(run_script: Runner) -> None:
+    # GIVEN epochs of 10 steps, after each of which the training loader is evaluated
+    run = run_script("train_accuracy.py")
+    assert run.record is not None, run.story
+    assert _steps_with_other(run, 0) == list(range(10, len(run.steps(0)), 10))
+
+
 def test_validation_on_one_rank_is_told_apart_there(run_script: Runner) -> None:
     # GIVEN validation on rank 0 inside every 7th step
     run = run_script("validation_rank0.py")

@@ -53,14 +53,15 @@ def test_copies_on_one_device_are_one_job(run_script: Runner) -> None:
     assert run.outcome.status == "ok", run.story
 
 
-def test_own_launcher(run_script: Runner) -> None:
+@pytest.mark.parametrize("again", [(), ("--again",)])
+def test_own_launcher(run_script: Runner, again: tuple[str, ...]) -> None:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
-    run = run_script("refused_own_launcher.py", args=("--port", port, "--out", "{out}"))
+    run = run_script("refused_own_launcher.py", args=(*again, "--port", port, "--out", "{out}"))
     error = refusal(run)
     assert (error.kind, error.script_fault) == ("own-launcher", False), run.story
-    assert "RANK" in error.message
+    assert ("replaces its process" if again else "RANK") in error.message
     assert run.finished == []
 
 

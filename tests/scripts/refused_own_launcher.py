@@ -1,5 +1,6 @@
-# shape: starts its ranks by itself, by mp.spawn
+# shape: starts its ranks by itself, by mp.spawn, or executes itself again
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -29,5 +30,9 @@ def train(rank, world_size, args):
 if __name__ == "__main__":
     parser = toy.parser()
     parser.add_argument("--port", default="29556")
+    parser.add_argument("--again", action="store_true", help="with other settings of threads")
     arguments = parser.parse_args()
+    if arguments.again and "AGAIN" not in os.environ:
+        os.environ.update(AGAIN="1", MKL_DYNAMIC="FALSE")
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     mp.spawn(train, args=(2, arguments), nprocs=2)

@@ -8,7 +8,7 @@ import pytest
 
 from sfbench.probe.discovery import Loop
 from sfbench.probe.events import Aside, Fetch, Forward, Update
-from sfbench.probe.flow import Flow, StepEnd
+from sfbench.probe.flow import UPDATES_ASTRAY, Flow, StepEnd
 
 
 @dataclass
@@ -67,6 +67,19 @@ def test_validation_between_steps_is_told_apart() -> None:
         script.forward(grad=False)
     script.step()
     # THEN: neither its wait nor its samples are the step's
+    assert script.steps[-1] == StepEnd(script.now, 0.5, 3.0, 8, 1, 1.0, 0.25)
+
+
+def test_evaluation_on_the_training_loader_is_told_apart() -> None:
+    script = Script()
+    for _ in range(4):
+        script.step()
+    # WHEN the loader that trains is gone through without gradients
+    for _ in range(2):
+        script.fetch(grad=False)
+        script.forward(grad=False)
+    script.step()
+    # THEN its batches are no samples
     assert script.steps[-1] == StepEnd(script.now, 0.5, 3.0, 8, 1, 1.0, 0.25)
 
 
@@ -147,3 +160,28 @@ def test_batches_fetched_ahead_across_the_end_of_an_epoch_all_count() -> None:
         script.step()
     # THEN
     assert [(s.samples, s.fetches) for s in script.steps] == [(16, 2)] * 4
+
+
+def test_optimizer_made_anew_ends_steps_from_its_first_update_on() -> None:
+    script = Script()
+    for _ in range(4):
+        script.step()
+    # WHEN the next phase makes another optimizer
+    for late in (True, False, False):
+        script.fetch()
+        script.flow.feed(Update("second", script.now, script.now, script.now, late))
+    # THEN
+    assert [s.samples for s in script.steps] == [8] * 7
+
+
+def test_other_optimizer_takes_over_where_the_first_is_used_no_more() -> None:
+    # GIVEN two optimizers made at the start, of which only one was seen so far
+    script = Script()
+    for _ in range(4):
+        script.step()
+    # WHEN from now on only the other one is stepped
+    for _ in range(UPDATES_ASTRAY + 4):
+        script.fetch()
+        script.flow.feed(Update("second", script.now, script.now, script.now))
+    # THEN no sample is lost, and steps go on
+    assert [s.samples for s in script.steps[4:]] == [8 * (UPDATES_ASTRAY + 1), 8, 8, 8]
