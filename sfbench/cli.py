@@ -109,6 +109,9 @@ def sweep(  # noqa: PLR0913, PLR0917 - each parameter is an option
     force: Annotated[
         bool, typer.Option("--force", help="Replace a result of the same name.")
     ] = False,
+    suite: Annotated[
+        bool, typer.Option("--suite", help="Every reference workload in turn, one report.")
+    ] = False,
 ) -> None:
     """Measure how a training script scales: script arguments go behind `--`."""
     given = {
@@ -118,14 +121,19 @@ def sweep(  # noqa: PLR0913, PLR0917 - each parameter is an option
         "threads_per_device": threads_per_device, "timeout": timeout, "name": name,
         "output": output, "allow_saves": allow_saves,
     }  # fmt: skip
-    plan = _plan(given)
-    finished = _run(plan, replace=force)
+    plans = _suite_plans(given) if suite else [_plan(given)]
+    finished = _run_all(plans, replace=force)
     if not no_report:
-        place = report or Path("reports") / f"{finished.folder.name}.html"
-        _write_report([finished.result], place)
-    _print_result(finished.result, as_json=as_json)
-    _say(f"Result: {finished.folder}")
-    sys.exit(_exit_code(finished.result))
+        title = finished[0].folder.name if len(plans) == 1 else _suite_name(plans)
+        _write_report([f.result for f in finished], report or Path("reports") / f"{title}.html")
+    if suite and as_json:
+        _print_suite([f.result for f in finished])
+    else:
+        for one in finished:
+            _print_result(one.result, as_json=as_json)
+    for one in finished:
+        _say(f"Result: {one.folder}")
+    sys.exit(max(_exit_code(one.result) for one in finished))
 
 
 @app.command()
@@ -214,6 +222,35 @@ def _plan(given: dict[str, Any]) -> SweepPlan:
     return make_plan(settings, target, this_machine(), datetime.now())
 
 
+def _suite_plans(given: dict[str, Any]) -> list[SweepPlan]:
+    """One plan for each reference workload; their results are named after it."""
+    from sfbench.plan.targets import workloads as known
+
+    if given["target"] is not None or _script_args:
+        raise UsageError("--suite runs every reference workload: it takes no TARGET and no `--`.")
+    name = given["name"] or f"suite-{datetime.now():%Y%m%d-%H%M%S}"
+    return [_plan({**given, "target": w.name, "name": f"{name}-{w.name}"}) for w in known()]
+
+
+def _suite_name(plans: list[SweepPlan]) -> str:
+    return plans[0].name.removesuffix(f"-{plans[0].target.name}")
+
+
+def _run_all(plans: list[SweepPlan], *, replace: bool) -> list[FinishedSweep]:
+    """Run plans in turn; after Ctrl-C the rest is not begun, and what is finished is kept."""
+    from sfbench.collect.staging import check_free
+
+    if not replace:
+        for plan in plans:
+            check_free(plan.result_dir)
+    finished: list[FinishedSweep] = []
+    for plan in plans:
+        finished.append(_run(plan, replace=replace))
+        if finished[-1].result.interrupted:
+            break
+    return finished
+
+
 def _run(plan: SweepPlan, *, replace: bool) -> FinishedSweep:
     from rich.console import Console
 
@@ -256,6 +293,14 @@ def _terminal() -> tuple[int, bool]:
     console = Console()
     width = console.width if console.is_terminal else 100
     return width, console.is_terminal and not console.no_color
+
+
+def _print_suite(results: list[SweepResult]) -> None:
+    """One JSON document: the results of a suite in order."""
+    from sfbench.collect.result import to_json
+
+    parts = ",\n".join(to_json(result).rstrip() for result in results)
+    sys.stdout.write(f'{{"schema": 1, "suite": [\n{parts}\n]}}\n')
 
 
 def _exit_code(result: SweepResult) -> int:
