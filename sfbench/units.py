@@ -150,7 +150,10 @@ def _decimals(value: float, half: float | None) -> int:
     narrowest = MAX_DIGITS - 1 - size
     if half == 0:
         return max(narrowest, 0)
-    return min(-math.floor(math.log10(half)), max(narrowest, 0))
+    if value == 0:
+        return min(-math.floor(math.log10(half)), max(narrowest, 0))
+    # One digit stands even where the interval is wider than the value: 0 would be another value.
+    return max(min(-math.floor(math.log10(half)), max(narrowest, 0)), -size)
 
 
 def _half_text(half: float, decimals: int) -> str:

@@ -41,7 +41,7 @@ def test_rates(value: float | None, half: float | None, text: str) -> None:
         (412.34, 0.6, "412.3 ±0.6"),
         (412.34, 0.01, "412.3 ±0.1"),
         (412.34, None, "412"),
-        (87.0, 160.0, "100 ±200"),
+        (87.0, 160.0, "90 ±160"),
     ],
 )
 def test_rate_intervals(value: float, half: float | None, text: str) -> None:
