@@ -45,15 +45,9 @@ def test_every_schema_can_be_reported(schema: int) -> None:
 def lost(stored: Any, written: Any, field: str = "") -> list[str]:
     """Fields of a stored document that another one lacks or has with another value."""
     if isinstance(stored, dict):
-        return [
-            name
-            for key, value in stored.items()
-            for name in (
-                lost(value, written[key], f"{field}.{key}")
-                if key in written
-                else [f"{field}.{key}"]
-            )
-        ]
+        missing = [f"{field}.{key}" for key in stored if key not in written]
+        common = [key for key in stored if key in written]
+        return missing + [n for k in common for n in lost(stored[k], written[k], f"{field}.{k}")]
     if isinstance(stored, list) and len(stored) == len(written):
         pairs = zip(stored, written, strict=True)
         return [n for i, (a, b) in enumerate(pairs) for n in lost(a, b, f"{field}.{i}")]
