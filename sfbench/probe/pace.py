@@ -9,6 +9,7 @@ import math
 import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ SKIP_TRAIN = 10
 """Steps that pass unmeasured when the real loader takes over again (or as many as were drained)."""
 SKIP_TRAIN_S = 1.0
 """Of slow steps fewer pass: as many as fill this time, but never fewer than were drained."""
+SPREAD_TRAIN_S = 0.2
+"""A random number of steps up to this long pass as well."""
 SKIP_OTHER = 1
 MIN_BLOCKS = 3
 MIN_CYCLES = 2
@@ -131,7 +134,8 @@ class Pace:
         while not self._warm(times, facts.now_s - began):
             facts = yield Command(WARMUP, steps=self._warmup_chunk(times))
             times.extend(facts.step_s)
-        self._step_s = float(np.median(times[-10:]))
+        # The mean: a stall at each epoch's start is part of what blocks will take.
+        self._step_s = fmean(times[-10:])
         return facts
 
     def _warm(self, times: Sequence[float], elapsed_s: float) -> bool:
@@ -190,10 +194,11 @@ class Pace:
         """Measured steps of a block, so that ``CYCLES_AIMED`` cycles fill the budget."""
         more_turns = ("solo" in self._rungs) * (self._world_size - 1)
         parts = len(self._rungs) + 1 + more_turns
-        drained = self._queued + self._skip_train("cached")
-        unmeasured = drained + SKIP_OTHER * (len(self._rungs) - 1 + more_turns)
+        before_train = self._queued + self._skip_train("cached")
+        unmeasured = before_train + SKIP_OTHER * (len(self._rungs) - 1 + more_turns)
         budget = self._options.seconds / (CYCLES_AIMED * self._step_s)
-        steps = min((budget - unmeasured) / parts, self._options.block_s / self._step_s)
+        # Half a part more for the steps that pass at random.
+        steps = min((budget - unmeasured) / (parts + 0.5), self._options.block_s / self._step_s)
         return min(64, max(4, round(steps)))
 
     def _turns(self, rung: Rung) -> list[int]:
@@ -206,8 +211,11 @@ class Pace:
     ) -> Command:
         skip = SKIP_OTHER
         if rung == "train":
-            # What train costs comes with queues as full as in real life, not as after a rest.
-            steps, skip = 2 * steps, self._skip_train(previous)
+            # What train costs comes with queues as full as in real life, not as after a rest; and
+            # what comes each so many steps (an epoch's start) must not keep step with the cycles.
+            spread = max(1, min(steps, round(SPREAD_TRAIN_S / self._step_s)))
+            skip = self._skip_train(previous) + self._random.randrange(spread)
+            steps = 2 * steps
         return self._command(rung, steps, skip=skip, turn=turn, cycle=cycle)
 
     def _skip_train(self, previous: Rung) -> int:

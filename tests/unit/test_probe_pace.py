@@ -88,7 +88,9 @@ def test_train_comes_back_with_queues_as_in_real_life() -> None:
     commands = blocks(drive(ProbeOptions(seconds=3.0), rungs=LADDER, queued=24))
     entries = [c for c in commands[1:] if RUNGS[c.rung] == "train"]
     assert entries
-    assert all(c.skip == 24 for c in entries)
+    # THEN that many pass unmeasured, and a few more, another number each time
+    assert {c.skip - 24 for c in entries} <= set(range(entries[0].steps // 2))
+    assert len({c.skip for c in entries}) > 1
 
 
 def test_slow_steps_are_not_passed_by_the_dozen() -> None:
