@@ -43,6 +43,8 @@ STALL_EPOCH_STEPS = 20
 DATASET_SIZE = 65_536
 PROMPT_S = 0.004
 """A host that is back within this time waited for nothing: the device goes on without a gap."""
+RUN_AHEAD_S = 0.010
+"""How late the prompt host may come: so far had it run ahead before."""
 PROMPT_SAMPLE_S = 0.001
 """The same for a loader worker and its next sample."""
 BUSY_LOOP = """
@@ -170,10 +172,10 @@ class Device:
         """When the last kernel ends, by the clock."""
 
     def resume(self, *, prompt_s: float = 0.0) -> None:
-        """The next kernel begins now, unless the host left the last one so short a time ago."""
+        """The next kernel begins now; up to ``RUN_AHEAD_S`` ago if the host only just left."""
         now_s = self._clock()
-        if now_s - self._left_s > prompt_s:
-            self.start_after(now_s)
+        prompt = now_s - self._left_s <= prompt_s
+        self.start_after(now_s - RUN_AHEAD_S if prompt else now_s)
 
     def start_after(self, time_s: float) -> None:
         """The next kernel begins no earlier than this."""

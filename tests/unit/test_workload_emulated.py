@@ -104,11 +104,24 @@ def test_a_host_that_is_back_at_once_goes_on(time: FakeTime) -> None:
     device = time.device()
     device.run(1.0)
 
-    time.now_s += 0.125
+    time.now_s += 0.005
     device.resume(prompt_s=0.25)
     device.run(1.0)
 
-    assert time.passed_s == 2.0
+    assert time.passed_s == pytest.approx(2.0)
+
+
+def test_no_host_runs_ahead_for_long(time: FakeTime) -> None:
+    device = time.device()
+    device.run(1.0)
+    time.now_s += 0.5  # the host is stopped in the middle of a kernel
+    device.run(0.25)
+
+    # GIVEN a device that has been idle for 250 ms
+    device.resume(prompt_s=0.1)
+    device.run(1.0)
+
+    assert time.passed_s == pytest.approx(1.5 + 1.0 - emulated.RUN_AHEAD_S)
 
 
 def test_a_kernel_waits_for_what_it_needs(time: FakeTime) -> None:
