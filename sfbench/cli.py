@@ -175,11 +175,12 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Watch a script at 2 devices for what goes wrong silently: arguments go behind `--`."""
-    from sfbench.checking import DEVICES, run_check, to_json
+    from sfbench.checking import DEVICES, NO_PROGRESS_S, run_check, to_json
     from sfbench.plan.machine import this_machine
     from sfbench.progress import SilentObserver
 
-    given = {"target": target, "devices": [DEVICES], "device": device, "timeout": timeout}
+    given = {"target": target, "devices": [DEVICES], "device": device}
+    given["timeout"] = NO_PROGRESS_S if timeout is None else timeout
     plan = _plan({**given, "rounds": 1})
     checked = run_check(plan, this_machine(), SilentObserver())
     if as_json:

@@ -19,12 +19,24 @@ _KEYS_KEPT = 400
 
 
 class SaveHooks:
-    """Stands in for ``torch.save``; remembers what would have been written."""
+    """Stands in for ``torch.save``; remembers what would have been written.
 
-    def __init__(self, feed: Callable[[Event], None], rank: int, *, allow: bool) -> None:
+    Until ``trains`` says that training has begun, new files are written: they are data, and the
+    script may read them again.
+    """
+
+    def __init__(
+        self,
+        feed: Callable[[Event], None],
+        rank: int,
+        *,
+        allow: bool,
+        trains: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._feed = feed
         self._rank = rank
         self._allow = allow
+        self._trains = trains
         self._withheld: set[str] = set()
         self.saves: list[SaveInfo] = []
 
@@ -41,7 +53,7 @@ class SaveHooks:
             began = time.perf_counter()
             path = path_of(f)
             # A save into memory harms nobody, and the script may use the bytes.
-            write = self._allow or path is None
+            write = self._allow or path is None or (not self._trains() and _is_new(f))
             if write:
                 original(obj, f, *args, **kwargs)
             elif path is not None:
@@ -61,6 +73,11 @@ class SaveHooks:
             return original(src, dst, *args, **kwargs)
 
         return rename
+
+
+def _is_new(f: Any) -> bool:
+    """A file that does not exist, or that the script has opened anew itself."""
+    return not isinstance(f, str | os.PathLike) or not Path(os.fspath(f)).exists()
 
 
 def path_of(f: Any) -> str | None:

@@ -70,7 +70,12 @@ class Session:
         self.loaders = LoaderHooks(self.feed, self.replay)
         self.updates = UpdateHooks(self.feed, self.clock.mark)
         self.models = ModelHooks(self.feed)
-        self.saves = SaveHooks(self.feed, rank, allow=job.probe.allow_saves)
+        self.saves = SaveHooks(
+            self.feed,
+            rank,
+            allow=job.probe.allow_saves,
+            trains=lambda: bool(self.updates.by_key),
+        )
         self.collectives = CollectiveHooks()
         self.fetching = FetchHooks(Path(job.launch_dir), rank)
         self.loads = LoadMeter()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -567,3 +569,12 @@ def test_threads_differ_between_ranks_or_points() -> None:
     got = threads.check([more, two])
     assert got.status == "fail"
     assert got.evidence.startswith("Threads per rank: 2 at 1; 1 at 2 devices.")
+
+
+# -- documentation --------------------------------------------------------------------------------
+
+
+def test_every_check_is_documented_and_no_other() -> None:
+    page = Path(__file__).parents[2] / "docs" / "checks.md"
+
+    assert tuple(re.findall(r"^### (.+)$", page.read_text(), re.MULTILINE)) == CHECKS

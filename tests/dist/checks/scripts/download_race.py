@@ -1,4 +1,4 @@
-"""Variants: all_make, no_barrier, half_read | once, guarded, turned_guard, there_already."""
+"""Variants: all_make, no_barrier, half_read | once, guarded, turned_guard, saved."""
 
 import sys
 import time
@@ -21,7 +21,6 @@ def make():
     """Stands for a download."""
     rows = np.random.default_rng(0).normal(size=(64, job.FEATURES + 1)).astype(np.float32)
     with path.open("wb") as file:
-        file.write(b"")
         time.sleep(0.3)
         np.save(file, rows)
 
@@ -49,6 +48,12 @@ elif variant == "guarded":
     if job.RANK == 0:
         make()
     dist.barrier()
+elif variant == "saved":
+    if job.RANK == 0:
+        make()
+        torch.save(torch.from_numpy(np.load(path)), out / "rows.pt")
+    dist.barrier()
+    print("rows:", len(torch.load(out / "rows.pt")))
 elif variant == "turned_guard":
     if job.RANK != 0:
         dist.barrier()
