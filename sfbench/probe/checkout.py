@@ -9,41 +9,55 @@ from pathlib import Path
 
 from sfbench.schema import CodeRoot, ModuleFile
 
+TOOL = __name__.split(".", maxsplit=1)[0]
+"""This package measures; it is no part of what is compared."""
+INSTALLED = "site-packages"
 
-def enter(code: CodeRoot, launch_dir: str) -> None:
-    """Go to the checkout: folder, import path, and byte-code caches of its own."""
+
+def enter(code: CodeRoot) -> None:
+    """Go to the checkout: folder and import path, also of processes started from here."""
     os.chdir(code.cwd)
     sys.path[:] = [_moved(entry, code) for entry in sys.path]
-    sys.pycache_prefix = str(Path(launch_dir) / "pycache")
+    if "PYTHONPATH" in os.environ:
+        entries = os.environ["PYTHONPATH"].split(os.pathsep)
+        os.environ["PYTHONPATH"] = os.pathsep.join(_moved(entry, code) for entry in entries)
 
 
 def imported(code: CodeRoot) -> tuple[ModuleFile, ...]:
     """Every module file imported from the checkout, and any from the person's own, by path.
 
-    Installed packages do not count, even where their environment lies inside the checkout.
+    Installed packages do not count, even where their environment lies inside the checkout. A file
+    that git does not track is linked into the checkout: it counts as imported from there.
     """
     found = {}
-    for module in list(sys.modules.values()):
+    for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and "site-packages" not in file and Path(file).is_file():
-            told = _file(Path(file).resolve(), code)
-            if told is not None:
-                found[told.path] = told
+        if not isinstance(file, str) or INSTALLED in file or name.split(".")[0] == TOOL:
+            continue
+        told = _file(Path(os.path.normpath(file)), code)
+        if told is not None:
+            found[told.path] = told
     return tuple(found[path] for path in sorted(found))
 
 
 def _moved(entry: str, code: CodeRoot) -> str:
     path = Path(entry)
-    if entry and path.is_relative_to(code.instead_of) and "site-packages" not in entry:
+    if entry and path.is_relative_to(code.instead_of) and INSTALLED not in entry:
         return str(Path(code.folder) / path.relative_to(code.instead_of))
     return entry
 
 
 def _file(path: Path, code: CodeRoot) -> ModuleFile | None:
-    folder, own = Path(code.folder).resolve(), Path(code.instead_of).resolve()
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    if path.is_relative_to(folder):
-        return ModuleFile(path=str(path.relative_to(folder)), sha256=digest, foreign=False)
-    if path.is_relative_to(own):
-        return ModuleFile(path=str(path), sha256=digest, foreign=True)
+    if not path.is_file():
+        return None
+    if path.is_relative_to(code.folder):
+        return ModuleFile(
+            path=str(path.relative_to(code.folder)), sha256=_digest(path), foreign=False
+        )
+    if path.resolve().is_relative_to(code.instead_of):
+        return ModuleFile(path=str(path.resolve()), sha256=_digest(path), foreign=True)
     return None
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

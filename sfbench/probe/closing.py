@@ -19,7 +19,7 @@ from sfbench.probe.allreduce import time_all_reduce
 from sfbench.probe.describe import device_of
 from sfbench.probe.fetching import FetchCost
 from sfbench.probe.weights import checksum
-from sfbench.schema import AllReduceTime, LaunchRecord, RankInfo, RankLoad, SaveInfo
+from sfbench.schema import STEP_COLUMNS, AllReduceTime, LaunchRecord, RankInfo, RankLoad, SaveInfo
 
 if TYPE_CHECKING:
     from sfbench.probe.session import Session
@@ -95,7 +95,28 @@ def _kept_batches(session: Session) -> int:
 
 def _fetch_cost(session: Session) -> FetchCost | None:
     primary = session.flow.loop.primary if session.flow.loop is not None else None
+    loader = session.loaders.loaders.get(primary)
+    if loader is not None and loader.num_workers == 0:
+        return _own_fetches(session)
     return session.fetching.cost(primary[0]) if isinstance(primary, tuple) else None
+
+
+def _own_fetches(session: Session) -> FetchCost | None:
+    """Without workers: waits of measured train steps, and the CPU time that cached ones lack."""
+    columns = {name: i for i, name in enumerate(STEP_COLUMNS)}
+    rows = session.steps.array()
+    train = rows[(rows[:, columns["rung"]] == 0) & (rows[:, columns["measured"]] == 1)]
+    batches = round(len(train) * session.steps.fetches / max(1, session.steps.count))
+    if not batches:
+        return None
+    wall_s = float(train[:, columns["data_wait_s"]].sum())
+    cpu_s = session.loads.cpu_above_cached_s()
+    return FetchCost(
+        batches=batches,
+        wall_s=wall_s,
+        cpu_s=wall_s if cpu_s is None else min(wall_s, max(0.0, cpu_s * len(train))),
+        delay_s=0.0,
+    )
 
 
 def _record(

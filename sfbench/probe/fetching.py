@@ -1,7 +1,8 @@
 """How long the dataset takes per batch, measured where it happens: inside the loader's workers.
 
-Forked workers inherit the hook and write into a small file of their own, which the rank adds up at
-the end. Workers that start by spawn do not, and then nothing is known (never zero).
+Forked workers install the hook and write into a small file of their own, which the rank adds up at
+the end. Workers that start by spawn do not, and then nothing is known (never zero). Without workers
+the training thread fetches by itself: what that costs its steps tell, and no hook is needed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class FetchCost:
 
 
 class FetchHooks:
-    """Times ``fetch`` of torch's dataset fetchers, in this process and in its forks."""
+    """Times ``fetch`` of torch's dataset fetchers in forked workers."""
 
     def __init__(self, launch_dir: Path, rank: int) -> None:
         self._prefix = str(launch_dir / f"fetch-{rank}-")
@@ -47,7 +48,7 @@ class FetchHooks:
         self._pid = 0
 
     def install(self, patches: Patches) -> None:
-        """Patch the fetchers. Left in place in forked workers."""
+        """Patch the fetchers; called in a fork."""
         for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
             patches.wrap(getattr(torch_fetch, name), "fetch", self._around)
 
@@ -69,13 +70,6 @@ class FetchHooks:
 
     def _around(self, original: Any) -> Any:
         def fetch(fetcher: Any, index: Any) -> Any:
-            if get_worker_info() is None:
-                # In the training thread itself: its own load is known anyway, and reading it
-                # twice per step would cost more than all other hooks together.
-                wall = time.perf_counter()
-                batch = original(fetcher, index)
-                self._totals(fetcher).add(time.perf_counter() - wall, 0.0, 0.0)
-                return batch
             wall, cpu, delay = time.perf_counter(), time.thread_time(), run_delay_s()
             try:
                 return original(fetcher, index)

@@ -1,6 +1,6 @@
 """A small table in a file that the ranks of one node write and their launcher reads.
 
-One row of ``HEARTBEAT_COLUMNS`` per local rank, float64, memory-mapped: a write costs a few hundred
+One row of ``HEARTBEAT_COLUMNS`` per local rank, float64, memory-mapped: a write costs some fifty
 nanoseconds and needs no system call, so it may stand in every step.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from sfbench.schema import HEARTBEAT_COLUMNS, PHASES
 
 FILE_NAME = "heartbeat"
 _COLUMN = {name: i for i, name in enumerate(HEARTBEAT_COLUMNS)}
+_IN_STEP = _COLUMN["in_step"]
 
 
 def create(launch_dir: Path, local_world_size: int) -> npt.NDArray[np.float64]:
@@ -31,7 +33,10 @@ class Heartbeat:
     def __init__(self, launch_dir: Path, local_rank: int) -> None:
         self._table = _map(launch_dir / FILE_NAME, "r+")
         self._local_rank = local_rank
-        self._row = self._table[local_rank]
+        width = len(HEARTBEAT_COLUMNS)
+        # A memoryview takes a fifth of the time that numpy takes to set one element.
+        cells = memoryview(self._table.reshape(-1))  # type: ignore[arg-type]
+        self._row: Any = cells[local_rank * width : (local_rank + 1) * width]
 
     def phase(self, name: str) -> None:
         """Enter a phase of ``PHASES``."""
@@ -40,6 +45,10 @@ class Heartbeat:
     def steps(self, count: int) -> None:
         """Steps ended so far."""
         self._row[1] = count
+
+    def in_step(self, number: int) -> None:
+        """Inside a step that needs all ranks: its number; 0 = in none."""
+        self._row[_IN_STEP] = number
 
     def figures(self, **values: float) -> None:
         """Set further columns by name."""

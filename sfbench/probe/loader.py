@@ -40,6 +40,9 @@ class Replay(Protocol):
         ...
 
 
+_LISTS = {list, tuple}
+
+
 class LoaderHooks:
     """Installs itself on torch's loaders and feeds events."""
 
@@ -139,9 +142,9 @@ class LoaderHooks:
             index = original(iterator)
             if not hasattr(iterator, "_sfbench_counts"):
                 iterator._sfbench_counts = deque()
-            listed = isinstance(index, list | tuple)
-            by_index = iterator._dataset_kind == _DatasetKind.Map and listed
-            iterator._sfbench_counts.append(len(index) if by_index else None)
+            listed = type(index) in _LISTS
+            iterator._sfbench_counted = listed and iterator._dataset_kind == _DatasetKind.Map
+            iterator._sfbench_counts.append(len(index) if iterator._sfbench_counted else None)
             return index
 
         return next_index
@@ -215,5 +218,4 @@ def _samples(iterator: Any, batch: Any) -> int:
     known = counts.popleft() if counts else None
     if known is None:
         return samples_in(batch)
-    iterator._sfbench_counted = True
     return int(known)

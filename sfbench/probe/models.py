@@ -23,9 +23,12 @@ class ModelHooks:
         self._feed = feed
         self._main = threading.get_ident()
         self.models: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+        self._last: Any = None
         self.training_forwards = 0
         self.counts_samples = True
         """Whether anybody wants to know the samples of an input; looking costs microseconds."""
+        self.before: Callable[[Any, Any], bool] | None = None
+        """Called with the model and its input before each training forward; True: no sync."""
         self.sync_off = False
         """While true, gradients and buffers stay on their rank."""
         self.on_input: Callable[[Any], None] | None = None
@@ -37,7 +40,9 @@ class ModelHooks:
     def _around_forward(self, original: Any) -> Any:
         def forward(model: Any, *inputs: Any, **kwargs: Any) -> Any:
             began = time.perf_counter()
-            if self.sync_off:
+            unsynced = self.before is not None and torch.is_grad_enabled()
+            unsynced = unsynced and self.before(model, (inputs, kwargs))
+            if self.sync_off or unsynced:
                 output = _unsynced(original, model, inputs, kwargs)
             else:
                 output = original(model, *inputs, **kwargs)
@@ -50,7 +55,9 @@ class ModelHooks:
     def _tell(self, model: Any, batch: Any, began: float) -> None:
         if threading.get_ident() != self._main:
             return
-        self.models.add(model)
+        if model is not self._last:
+            self.models.add(model)
+            self._last = model
         grad = torch.is_grad_enabled()
         self.training_forwards += grad
         samples = samples_in(batch) if self.counts_samples else 0

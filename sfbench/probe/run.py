@@ -92,7 +92,7 @@ def _run_script(job: RankJob) -> None:
     """As ``python script args`` would: ``__main__``, argv and path are the script's."""
     path = job.script
     if job.code is not None:
-        checkout.enter(job.code, job.launch_dir)
+        checkout.enter(job.code)
     main = types.ModuleType("__main__")
     main.__file__ = path
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)

@@ -62,7 +62,6 @@ class Session:
         self.provisional = False
         """A record without the batch curve has been written."""
         self.patches = Patches()
-        self._worker_patches = Patches()
         self.clock = clock_for(job.device_type)
         self.control = Control(rank, world_size)
         self.flow = Flow(self._on_loop_known, self._on_step, self._may_decide)
@@ -102,19 +101,18 @@ class Session:
         for hooks in (self.loaders, self.updates, self.models, self.saves, self.collectives):
             hooks.install(self.patches)
         self.witness.install(self.patches)
-        self.fetching.install(self._worker_patches)
         self.heartbeat.phase("discovery")
 
     def remove(self) -> None:
         """Take all hooks away."""
-        self.leave_to_fork()
-        self._worker_patches.restore()
-
-    def leave_to_fork(self) -> None:
-        """In a forked child nothing is measured but what its dataset costs."""
         self.updates.remove()
         self.witness.remove()
         self.patches.restore()
+
+    def leave_to_fork(self) -> None:
+        """In a forked child nothing is measured but what its dataset costs."""
+        self.remove()
+        self.fetching.install(Patches())
 
     def feed(self, event: Event) -> None:
         """Every hook calls this. Once the measurement is over, nothing of the script may go on."""
@@ -124,7 +122,8 @@ class Session:
             self._begun = True
             self.steps.begin()
         self.witness.feed(event)
-        self.flow.optimizers = self.updates.count
+        if self.flow.loop is None:
+            self.flow.optimizers = self.updates.count
         self.flow.feed(event)
 
     # -- discovery -------------------------------------------------------------------------------

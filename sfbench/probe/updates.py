@@ -107,9 +107,11 @@ class UpdateHooks:
 
     def _tell(self, optimizer: Any) -> None:
         key = id(optimizer)
-        late = self._settled is not None and self._made.get(optimizer, 0) > self._settled
-        if late:
-            self.by_key.clear()
-            self.settle()
-        self.by_key[key] = optimizer
+        late = False
+        if self.by_key.get(key) is not optimizer:
+            late = self._settled is not None and self._made.get(optimizer, 0) > self._settled
+            if late:
+                self.by_key.clear()
+                self.settle()
+            self.by_key[key] = optimizer
         self._feed(Update(key, self._began, time.perf_counter(), self._mark(), late))

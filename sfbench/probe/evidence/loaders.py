@@ -41,11 +41,27 @@ _GENERATOR = 0x20
 class _Pass:
     """One pass, while it lasts."""
 
-    order: list[int]
+    limit: int
+    """How many indices are noted."""
+    order: list[int] = field(default_factory=list)
+    waiting: deque[list[int]] = field(default_factory=deque)
+    """Indices of batches that are under way."""
+    listens: bool = True
+    """For indices."""
+    busy: bool = True
+    """It has not begun, or its samples are wanted."""
+    key: Hashable = None
     batches: int = 0
     ended: bool = False
     shortened: bool = False
     cycled: bool = False
+
+    def given_out(self, index: Any) -> None:
+        """The sampler has given out the indices of a batch."""
+        numbers = [_number(i) for i in (index if isinstance(index, list | tuple) else [index])]
+        self.order.extend(numbers)
+        self.waiting.append(numbers)
+        self.listens = len(self.order) < self.limit
 
 
 @dataclass(slots=True)
@@ -79,6 +95,8 @@ class LoaderWatch:
         self._last_loop: Any = None
         """The loop in which the pass before has ended: see ``_loop``."""
         self._seen: dict[Hashable, _Seen] = {}
+        self._sampled: set[int] = set()
+        """Datasets of whose samples enough has been seen."""
         self._inputs: Loader | None = None
         self.ended: _Pass | None = None
         """The training pass that ended by itself, until the next batch to train on."""
@@ -92,8 +110,8 @@ class LoaderWatch:
     def install(self, patches: Patches) -> None:
         """Patch the constructor of DataLoader and its iterators."""
         patches.wrap(DataLoader, "__init__", self._around_init)
-        patches.wrap(_BaseDataLoaderIter, "__init__", _around_new_pass)
-        patches.wrap(_BaseDataLoaderIter, "_reset", _around_new_pass)
+        patches.wrap(_BaseDataLoaderIter, "__init__", self._around_new_pass)
+        patches.wrap(_BaseDataLoaderIter, "_reset", self._around_new_pass)
         patches.wrap(_BaseDataLoaderIter, "_next_index", _around_next_index)
         patches.wrap(_BaseDataLoaderIter, "__next__", self._around_next)
         patches.wrap(DataLoader, "_get_iterator", self._around_get_iterator)
@@ -107,9 +125,14 @@ class LoaderWatch:
         found = tuple(_loader(seen, self._trains(key)) for key, seen in self._seen.items())
         return found or ((self._inputs,) if self._inputs is not None else ())
 
+    @property
+    def wants_inputs(self) -> bool:
+        """No loader was seen, and too few samples from elsewhere."""
+        return not self._seen and (self._inputs is None or len(self._inputs.contents) < SAMPLES)
+
     def given(self, batch: Any, line: str) -> None:
         """A batch that came from elsewhere: without a loader, it tells the samples."""
-        if not self._seen and (self._inputs is None or len(self._inputs.contents) < SAMPLES):
+        if self.wants_inputs:
             before = self._inputs or _unloaded(line)
             prints = batch_prints(batch, samples_in(batch))
             self._inputs = dataclasses.replace(
@@ -148,75 +171,101 @@ class LoaderWatch:
     def _around_source_next(self, original: Any) -> Any:
         def next_batch(source: Any) -> Any:
             batch = original(source)
-            if self._real():
+            if self.wants_inputs and self._real():
                 self.given(batch, self._place.line())
             return batch
 
         return next_batch
 
+    def _around_new_pass(self, original: Any) -> Any:
+        """Where an iterator is made, and where a lasting one begins again."""
+
+        def begin(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> Any:
+            known = id(loader.dataset) in self._sampled
+            iterator._sfbench_pass = _Pass(limit=ORDER if known else SAMPLES)
+            return original(iterator, loader, *args, **kwargs)
+
+        return begin
+
     def _around_next(self, original: Any) -> Any:
         def next_batch(iterator: Any) -> Any:
-            if not self._real():
+            now = getattr(iterator, "_sfbench_pass", None)
+            if now is None or not self._real():
                 return original(iterator)
-            key = getattr(iterator, "_sfbench_key", None)
-            now = iterator._sfbench_pass or self._begin(iterator, key, sys._getframe(1))
-            if self._ends_here(now, key) and calls_by_for(sys._getframe(1)):
-                now.shortened = self.shortened = True
-                self._last_loop = _loop(sys._getframe(1))
-                raise StopIteration
+            if now.busy or self.shortens or self.end_now or self.ended is not None:
+                return self._watched(original, iterator, now, sys._getframe(1))
             try:
                 batch = original(iterator)
             except StopIteration:
-                self._end(now, key, sys._getframe(1))
+                self._end(now, sys._getframe(1))
                 raise
-            if self.ended is not None and self._trains(key) and torch.is_grad_enabled():
-                self.ended = None
             now.batches += 1
-            self._note(self._seen.get(key), now, iterator, batch)
             return batch
 
         return next_batch
 
-    def _ends_here(self, now: _Pass, key: Hashable) -> bool:
+    def _watched(self, original: Any, iterator: Any, now: _Pass, frame: Any) -> Any:
+        """The next batch, where more than its number is of interest."""
+        if now.batches == 0:
+            self._begin(iterator, now, frame)
+        if self._ends_here(now) and calls_by_for(frame):
+            now.shortened = self.shortened = True
+            self._last_loop = _loop(frame)
+            raise StopIteration
+        try:
+            batch = original(iterator)
+        except StopIteration:
+            self._end(now, frame)
+            raise
+        if self.ended is not None and self._trains(now.key) and torch.is_grad_enabled():
+            self.ended = None
+        now.batches += 1
+        now.busy = self._note(self._seen.get(now.key), now, batch)
+        if not now.busy and getattr(iterator, "_sfbench_loader", None) is not None:
+            self._sampled.add(id(iterator._sfbench_loader.dataset))
+        return batch
+
+    def _ends_here(self, now: _Pass) -> bool:
         if not (self.end_now or self.shortens) or threading.get_ident() != self._main:
             return False
         grad = torch.is_grad_enabled()
-        if self.end_now and grad and self._trains(key):
+        if self.end_now and grad and self._trains(now.key):
             self.end_now = False
             return now.batches > 0
         return self.shortens and not grad and now.batches >= ASIDE_BATCHES
 
     # -- notes -----------------------------------------------------------------------------------
 
-    def _begin(self, iterator: Any, key: Hashable, frame: Any) -> _Pass:
+    def _begin(self, iterator: Any, now: _Pass, frame: Any) -> None:
         loop, self._last_loop = self._last_loop, None
-        now = _Pass(order=iterator._sfbench_order)
         now.cycled = loop is not None and loop is _loop(frame)
-        iterator._sfbench_pass = now
+        now.key = key = getattr(iterator, "_sfbench_key", None)
         loader = getattr(iterator, "_sfbench_loader", None)
         if loader is not None and key is not None:
             if key not in self._seen:
                 self._seen[key] = _Seen(_facts(loader, self._lines.get(id(loader), "")))
             if len(self._seen[key].passes) < EPOCHS:
                 self._seen[key].passes.append(now)
-        return now
 
-    def _end(self, now: _Pass, key: Hashable, frame: Any) -> None:
+    def _end(self, now: _Pass, frame: Any) -> None:
         now.ended = True
         main = threading.get_ident() == self._main
-        if main and torch.is_grad_enabled() and self._trains(key):
+        if main and torch.is_grad_enabled() and self._trains(now.key):
             self.ended = now
             self._last_loop = _loop(frame)
 
     @staticmethod
-    def _note(seen: _Seen | None, now: _Pass, iterator: Any, batch: Any) -> None:
-        """Keep checksums of the first pass that comes to a second batch."""
-        numbers = iterator._sfbench_indices.popleft() if iterator._sfbench_indices else []
+    def _note(seen: _Seen | None, now: _Pass, batch: Any) -> bool:
+        """Keep checksums of the first pass that comes to a second batch.
+
+        Returns whether more of this pass are wanted.
+        """
+        numbers = now.waiting.popleft() if now.waiting else []
         if seen is None or len(seen.contents) >= SAMPLES:
-            return
+            return False
         if seen.sampled is not now:
             if seen.sampled is not None and seen.sampled.batches > 1:
-                return
+                return False
             seen.sampled = now
             for kept in (seen.indices, seen.contents, seen.labels):
                 kept.clear()
@@ -225,28 +274,17 @@ class LoaderWatch:
         seen.indices += [_number(tuple(numbers))] if prints.whole and numbers else numbers
         seen.contents += prints.contents
         seen.labels += prints.labels
-
-
-def _around_new_pass(original: Any) -> Any:
-    """Where an iterator is made, and where a lasting one begins again."""
-
-    def begin(iterator: Any, *args: Any, **kwargs: Any) -> Any:
-        iterator._sfbench_pass = None
-        iterator._sfbench_order = []
-        iterator._sfbench_indices = deque()
-        return original(iterator, *args, **kwargs)
-
-    return begin
+        return True
 
 
 def _around_next_index(original: Any) -> Any:
     def next_index(iterator: Any) -> Any:
         index = original(iterator)
-        order = iterator._sfbench_order
-        if len(order) < SAMPLES and iterator._dataset_kind == _DatasetKind.Map:
-            numbers = [_number(i) for i in (index if isinstance(index, list | tuple) else [index])]
-            order.extend(numbers)
-            iterator._sfbench_indices.append(numbers)
+        now = getattr(iterator, "_sfbench_pass", None)
+        if now is not None and now.listens:
+            now.listens = iterator._dataset_kind == _DatasetKind.Map
+            if now.listens:
+                now.given_out(index)
         return index
 
     return next_index

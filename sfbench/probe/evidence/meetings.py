@@ -84,16 +84,16 @@ class MeetingWatch:
         patches.wrap(Join, "__enter__", self._around_enter)
         patches.wrap(Join, "__exit__", self._around_exit)
 
-    def stepping(self, synced: bool) -> None:
-        """A training forward begins; ``synced``: its backward will need all ranks."""
+    def stepping(self) -> None:
+        """A training forward begins whose backward will need all ranks."""
         self._begun = True
-        if synced:
-            self._heartbeat.figures(in_step=self._updates + 1)
+        self._heartbeat.in_step(self._updates + 1)
 
     def updated(self) -> None:
         """An optimizer has been stepped."""
+        self._begun = True
         self._updates += 1
-        self._heartbeat.figures(in_step=0.0)
+        self._heartbeat.in_step(0)
         if self.joining:
             self._joined += 1
             self._heartbeat.figures(joined=self._joined)

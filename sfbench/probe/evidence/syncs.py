@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from sfbench.probe.evidence.place import Place
@@ -42,6 +39,7 @@ class SyncCount:
     forwards: int = 0
     backwards: int = 0
     synced: int = 0
+    closed: bool = False
     _armed: bool = False
     _parameter: Any = None
     _handle: Any = None
@@ -53,7 +51,9 @@ class SyncCount:
 
     def updated(self, optimizer: Any) -> None:
         """An optimizer has been stepped: a window ends, or, the first time, counting begins."""
-        if self._parameter is None:
+        if self.closed:
+            pass
+        elif self._parameter is None:
             self._begin()
         elif self.belongs_to(optimizer):
             if len(self.windows) < UPDATES:
@@ -74,6 +74,7 @@ class SyncCount:
 
     def close(self) -> None:
         """Count no more backward passes."""
+        self.closed = True
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
@@ -91,21 +92,17 @@ class SyncCount:
 
 
 class SyncWatch:
-    """Wraps DDP's forward and zero_grad.
+    """Follows DDP's forwards, updates and zero_grad."""
 
-    ``on_forward`` is called before each training forward of a DDP model: whether its backward will
-    average gradients, what it is given, and the line of the script.
-    """
-
-    def __init__(self, place: Place, on_forward: Callable[[bool, Any, str], None]) -> None:
+    def __init__(self, place: Place) -> None:
         self._place = place
-        self._on_forward = on_forward
         self._trial = 0
+        self._open = True
+        """Some model's syncs are still counted."""
         self.counts: dict[int, SyncCount] = {}
 
     def install(self, patches: Patches) -> None:
-        """Patch DistributedDataParallel, Optimizer and Module."""
-        patches.wrap(DistributedDataParallel, "forward", self._around_forward)
+        """Patch zero_grad of Optimizer and Module."""
         patches.wrap(Optimizer, "zero_grad", self._around_zero_grad)
         patches.wrap(nn.Module, "zero_grad", self._around_zero_grad)
 
@@ -114,10 +111,21 @@ class SyncWatch:
         for count in self.counts.values():
             count.close()
 
+    def forward(self, model: Any) -> SyncCount:
+        """A training forward of a DDP model begins."""
+        count = self.counts.get(id(model))
+        if count is None:
+            count = self.counts[id(model)] = SyncCount(model, self._place.line())
+            self._open = True
+        count.forward(model.require_backward_grad_sync)
+        return count
+
     def updated(self, optimizer: Any) -> None:
         """An optimizer has been stepped."""
-        for count in self.counts.values():
-            count.updated(optimizer)
+        if self._open or self._trial:
+            for count in self.counts.values():
+                count.updated(optimizer)
+            self._open = not all(count.closed for count in self.counts.values())
 
     def superfluous(self) -> int:
         """Backward passes of most updates, where each of several averages gradients; else 0."""
@@ -132,29 +140,22 @@ class SyncWatch:
         """For a trial: leave out all syncs but the last one of an update, as would be right."""
         self._trial = self.superfluous() if on else 0
 
-    def _around_forward(self, original: Any) -> Any:
-        def forward(model: Any, *inputs: Any, **kwargs: Any) -> Any:
-            if not torch.is_grad_enabled():
-                return original(model, *inputs, **kwargs)
-            count = self.counts.get(id(model))
-            if count is None:
-                count = self.counts[id(model)] = SyncCount(model, self._place.line())
-            synced = bool(model.require_backward_grad_sync)
-            count.forward(synced)
-            self._on_forward(synced, (inputs, kwargs), count.line)
-            if synced and count.forwards < self._trial:
-                return _unsynced(original, model, inputs, kwargs)
-            return original(model, *inputs, **kwargs)
+    @property
+    def trying(self) -> bool:
+        """Whether a trial is on."""
+        return self._trial > 0
 
-        # torch.compile must not look into the probe; the model inside is compiled as ever.
-        return torch.compiler.disable(forward, recursive=False)  # type: ignore[no-untyped-call]
+    def leaves_out(self, count: SyncCount) -> bool:
+        """Whether the forward that begins is one of those left out."""
+        return count.forwards < self._trial
 
     def _around_zero_grad(self, original: Any) -> Any:
         def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> Any:
-            # Gradients that are thrown away were not accumulated.
-            for count in self.counts.values():
-                if count.backwards and _clears(owner, count):
-                    count.clear()
+            if self._open:
+                # Gradients that are thrown away were not accumulated.
+                for count in self.counts.values():
+                    if count.backwards and _clears(owner, count):
+                        count.clear()
             return original(owner, *args, **kwargs)
 
         return zero_grad
@@ -164,11 +165,3 @@ def _clears(owner: Any, count: SyncCount) -> bool:
     if isinstance(owner, Optimizer):
         return count.belongs_to(owner)
     return owner is count.model or owner is count.model.module
-
-
-def _unsynced(original: Any, model: Any, inputs: Any, kwargs: Any) -> Any:
-    model.require_backward_grad_sync = False
-    try:
-        return original(model, *inputs, **kwargs)
-    finally:
-        model.require_backward_grad_sync = True

@@ -31,6 +31,8 @@ from sfbench.schema import RankFailure
 if TYPE_CHECKING:
     from sfbench.probe.session import Session
 
+LOOKED_AT = 400
+"""Updates that are looked at closely; what a script does it does by then."""
 SKIPPED_KEPT = 400
 MISSING_FILE_S = 3.0
 """In a check, how long a rank that misses a file waits to see another one make it."""
@@ -57,7 +59,8 @@ class Witness:
         )
         self.files = FileWatch(place, lambda: self.meetings.count, session.job.launch_dir)
         self.splits = SplitWatch(place)
-        self.syncs = SyncWatch(place, self._forward)
+        self.syncs = SyncWatch(place)
+        session.models.before = self._forward
         self.unused = UnusedWatch()
         self.rates = RateWatch(place)
         self.states = StateWatch(place, session.models.models, self.files.saved)
@@ -84,21 +87,28 @@ class Witness:
         if type(event) is Update:
             self._updated(event)
 
-    def _forward(self, synced: bool, inputs: Any, line: str) -> None:
-        self.meetings.stepping(synced)
-        self.loaders.given(inputs, line)
+    def _forward(self, model: Any, batch: Any) -> bool:
+        """Before a training forward of a DDP model; True: its gradients are not to be averaged."""
+        count = self.syncs.forward(model)
+        if model.require_backward_grad_sync:
+            self.meetings.stepping()
+        if self.loaders.wants_inputs:
+            self.loaders.given(batch, count.line)
+        return self.syncs.leaves_out(count)
 
     def _updated(self, update: Update) -> None:
-        optimizer = self._session.updates.by_key[update.key]  # type: ignore[index]
+        updates = self._session.updates
         self._updates += 1
-        self.files.setup = False
         self.meetings.updated()
-        self.syncs.updated(optimizer)
-        self.unused.updated()
-        self.rates.updated(id(optimizer), optimizer)
-        if self._session.updates.skipped != self._skips:
-            self._skips = self._session.updates.skipped
-            self._skipped.append(self._session.updates.scaled - 1)
+        if self._updates <= LOOKED_AT or self.syncs.trying:
+            optimizer = updates.by_key[update.key]  # type: ignore[index]
+            self.files.setup = False
+            self.syncs.updated(optimizer)
+            self.unused.updated()
+            self.rates.updated(id(optimizer), optimizer)
+        if updates.skipped != self._skips:
+            self._skips = updates.skipped
+            self._skipped.append(updates.scaled - 1)
 
     def _part(self, local_rank: int) -> None:
         """Another rank is inside a step, this one is elsewhere and will not come."""
