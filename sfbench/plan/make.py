@@ -10,6 +10,8 @@ from sfbench.plan.model import DeviceType, LaunchPlan, SweepPlan, Target
 from sfbench.plan.settings import Settings
 from sfbench.schema import LADDER
 
+EMULATED = "emulated"
+"""The reference workload that runs on the host, whatever devices there are."""
 FIRST_SEED = 20_260_000
 
 
@@ -20,7 +22,7 @@ def make_plan(settings: Settings, target: Target, machine: Machine, now: datetim
         UsageError: more devices than GPUs, no GPU where one is asked for, strong scaling without
             a global batch.
     """
-    device_type = _device_type(settings, machine)
+    device_type = _device_type(settings, target, machine)
     _check_scaling(settings)
     threads = settings.threads_per_device or max(1, machine.usable_cores // max(settings.devices))
     return SweepPlan(
@@ -92,8 +94,9 @@ def best_possible_efficiency(plan: SweepPlan, devices: int, machine: Machine) ->
     return min(1.0, machine.usable_cores / (devices * per_device))
 
 
-def _device_type(settings: Settings, machine: Machine) -> DeviceType:
-    if settings.device == "cpu" or (settings.device == "auto" and not machine.gpus):
+def _device_type(settings: Settings, target: Target, machine: Machine) -> DeviceType:
+    emulated = target.is_workload and target.name == EMULATED
+    if settings.device == "cpu" or (settings.device == "auto" and (emulated or not machine.gpus)):
         return "cpu"
     if not machine.gpus:
         raise UsageError(

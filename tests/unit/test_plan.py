@@ -85,6 +85,12 @@ def test_gpus_are_taken_where_there_are_any() -> None:
     assert plan(machine, device="cpu").device_type == "cpu"
 
 
+def test_the_emulated_workload_runs_on_the_host_whatever_there_is() -> None:
+    machine = replace(TWO_CORES, gpus=("H200",))
+    made = make_plan(Settings(devices=(1, 8)), resolve_target("emulated"), machine, NOW)
+    assert made.device_type == "cpu"
+
+
 @pytest.mark.parametrize(
     ("gpus", "options", "words"),
     [
