@@ -27,11 +27,10 @@ class ModelHooks:
         self.training_forwards = 0
         self.counts_samples = True
         """Whether anybody wants to know the samples of an input; looking costs microseconds."""
-        self.before: Callable[[Any, Any], bool] | None = None
+        self.before: Callable[[Any, Any], bool] = lambda model, batch: False
         """Called with the model and its input before each training forward; True: no sync."""
         self.sync_off = False
         """While true, gradients and buffers stay on their rank."""
-        self.on_input: Callable[[Any], None] | None = None
 
     def install(self, patches: Patches) -> None:
         """Patch DistributedDataParallel."""
@@ -40,8 +39,7 @@ class ModelHooks:
     def _around_forward(self, original: Any) -> Any:
         def forward(model: Any, *inputs: Any, **kwargs: Any) -> Any:
             began = time.perf_counter()
-            unsynced = self.before is not None and torch.is_grad_enabled()
-            unsynced = unsynced and self.before(model, (inputs, kwargs))
+            unsynced = torch.is_grad_enabled() and self.before(model, (inputs, kwargs))
             if self.sync_off or unsynced:
                 output = _unsynced(original, model, inputs, kwargs)
             else:

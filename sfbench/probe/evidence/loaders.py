@@ -95,8 +95,8 @@ class LoaderWatch:
         self._last_loop: Any = None
         """The loop in which the pass before has ended: see ``_loop``."""
         self._seen: dict[Hashable, _Seen] = {}
-        self._sampled: set[int] = set()
-        """Datasets of whose samples enough has been seen."""
+        self._known: dict[int, int] = {}
+        """Datasets of whose samples enough has been seen, with their passes since then."""
         self._inputs: Loader | None = None
         self.ended: _Pass | None = None
         """The training pass that ended by itself, until the next batch to train on."""
@@ -181,8 +181,9 @@ class LoaderWatch:
         """Where an iterator is made, and where a lasting one begins again."""
 
         def begin(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> Any:
-            known = id(loader.dataset) in self._sampled
-            iterator._sfbench_pass = _Pass(limit=ORDER if known else SAMPLES)
+            passes = self._known.get(id(loader.dataset))
+            limit = SAMPLES if passes is None else ORDER if passes < EPOCHS else 0
+            iterator._sfbench_pass = _Pass(limit=limit, listens=limit > 0, busy=limit > 0)
             return original(iterator, loader, *args, **kwargs)
 
         return begin
@@ -197,7 +198,7 @@ class LoaderWatch:
             try:
                 batch = original(iterator)
             except StopIteration:
-                self._end(now, sys._getframe(1))
+                self._end(iterator, now, sys._getframe(1))
                 raise
             now.batches += 1
             return batch
@@ -215,14 +216,15 @@ class LoaderWatch:
         try:
             batch = original(iterator)
         except StopIteration:
-            self._end(now, frame)
+            self._end(iterator, now, frame)
             raise
         if self.ended is not None and self._trains(now.key) and torch.is_grad_enabled():
             self.ended = None
         now.batches += 1
         now.busy = self._note(self._seen.get(now.key), now, batch)
         if not now.busy and getattr(iterator, "_sfbench_loader", None) is not None:
-            self._sampled.add(id(iterator._sfbench_loader.dataset))
+            dataset = id(iterator._sfbench_loader.dataset)
+            self._known[dataset] = self._known.get(dataset, 0) + 1
         return batch
 
     def _ends_here(self, now: _Pass) -> bool:
@@ -247,10 +249,11 @@ class LoaderWatch:
             if len(self._seen[key].passes) < EPOCHS:
                 self._seen[key].passes.append(now)
 
-    def _end(self, now: _Pass, frame: Any) -> None:
+    def _end(self, iterator: Any, now: _Pass, frame: Any) -> None:
         now.ended = True
         main = threading.get_ident() == self._main
-        if main and torch.is_grad_enabled() and self._trains(now.key):
+        key = getattr(iterator, "_sfbench_key", None)
+        if main and torch.is_grad_enabled() and self._trains(key):
             self.ended = now
             self._last_loop = _loop(frame)
 
