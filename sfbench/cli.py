@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from sfbench import __version__
+from sfbench import __version__, cli_gate
+from sfbench.console import say, terminal
 from sfbench.errors import InterruptedSweep, SfbenchError, UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ app = typer.Typer(
     help="Did adding devices make training faster, and if not, what ate it?",
 )
 
+_BELOW_GATE = (["gate", "record"], ["gate", "calibrate"])
+"""Two words that are one command: ``gate`` itself takes a target."""
+
 _script_args: tuple[str, ...] = ()
 """What stood behind ``--`` on the command line."""
 
@@ -38,15 +42,18 @@ def main(argv: list[str] | None = None) -> NoReturn:
     global _script_args  # noqa: PLW0603 - click knows no place for what belongs to the script
     words = sys.argv[1:] if argv is None else argv
     cut = words.index("--") if "--" in words else len(words)
+    own = words[:cut]
     _script_args = tuple(words[cut + 1 :])
+    if own[:2] in _BELOW_GATE:
+        own = [" ".join(own[:2]), *own[2:]]
     try:
         with _terminated_like_interrupted():
-            app(words[:cut], standalone_mode=True, prog_name="sfbench")
+            app(own, standalone_mode=True, prog_name="sfbench", obj=_script_args)
     except SfbenchError as error:
-        _say(f"sfbench: {error}")
+        say(f"sfbench: {error}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        _say("sfbench: interrupted")
+        say("sfbench: interrupted")
         sys.exit(InterruptedSweep.exit_code)
     except BrokenPipeError:
         sys.exit(1)
@@ -132,7 +139,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - each parameter is an option
         for one in finished:
             _print_result(one.result, as_json=as_json)
     for one in finished:
-        _say(f"Result: {one.folder}")
+        say(f"Result: {one.folder}")
     sys.exit(max(_exit_code(one.result) for one in finished))
 
 
@@ -188,8 +195,13 @@ def check(
     else:
         from sfbench.report.checks import render_checks
 
-        sys.stdout.write(render_checks(checked.checks, *_terminal()))
+        sys.stdout.write(render_checks(checked.checks, *terminal()))
     sys.exit(1 if checked.failed else 0)
+
+
+app.command("gate")(cli_gate.gate)
+app.command("gate record")(cli_gate.gate_record)
+app.command("gate calibrate")(cli_gate.gate_calibrate)
 
 
 @app.command()
@@ -273,7 +285,7 @@ def _write_report(
         write_report(place, render_html(results, baseline))
     except OSError as error:
         raise UsageError(f"{place}: the report cannot be written: {error.strerror}") from error
-    _say(f"Report: {place}")
+    say(f"Report: {place}")
 
 
 def _print_result(result: SweepResult, *, as_json: bool) -> None:
@@ -284,16 +296,7 @@ def _print_result(result: SweepResult, *, as_json: bool) -> None:
         return
     from sfbench.report.table import render_table
 
-    sys.stdout.write(render_table(result, *_terminal()))
-
-
-def _terminal() -> tuple[int, bool]:
-    """Width of stdout, and whether it takes colour."""
-    from rich.console import Console
-
-    console = Console()
-    width = console.width if console.is_terminal else 100
-    return width, console.is_terminal and not console.no_color
+    sys.stdout.write(render_table(result, *terminal()))
 
 
 def _print_suite(results: list[SweepResult]) -> None:
@@ -312,14 +315,10 @@ def _exit_code(result: SweepResult) -> int:
     if not failed:
         return 0
     for point in failed:
-        _say(f"sfbench: {point.error}")
+        say(f"sfbench: {point.error}")
     if len(failed) == len(result.points) and not any(p.script_fault for p in failed):
         return 4
     return 5
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
 
 
 @contextlib.contextmanager

@@ -1,222 +1,299 @@
-"""Runs a gate from options to verdict: launches both sides in turn and looks as was agreed."""
+"""Runs a gate from options to report; records what one can compare with; calibrates."""
 
 from __future__ import annotations
 
-import tempfile
+import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from itertools import repeat
 from pathlib import Path
 
-from sfbench.collect.model import MeasuredLaunch
-from sfbench.errors import MeasureError, ScriptError
-from sfbench.gate.arms import Arm, ArmName, Arms, checked_out, swapped
-from sfbench.gate.decision import LOOKS
-from sfbench.gate.git import root_of
-from sfbench.gate.judge import Subject, report, verdict_at_end, verdict_so_far
-from sfbench.gate.model import GateOptions, GateReport, SlotValue, Verdict
+from sfbench.collect.environment import environment
+from sfbench.errors import MeasureError, ResultError, ScriptError, UsageError
+from sfbench.gate import calibrations
+from sfbench.gate.arms import Arms, checked_out, swapped
+from sfbench.gate.calibration import Calibration, calibrate
+from sfbench.gate.control import BAND
+from sfbench.gate.fingerprint import Fingerprint, differences, fingerprint, of_result
+from sfbench.gate.git import changed_paths, commit_of, contains, root_of
+from sfbench.gate.judge import AgainstStored, Evidence, Judge, Paired, median
+from sfbench.gate.loop import Compared, Loop, Measure
+from sfbench.gate.model import ArmName, CalibrationNote, GateReport, SlotValue
+from sfbench.gate.paths import touched
+from sfbench.gate.report import Seen, Subject, compared_report, unmeasured_report
 from sfbench.gate.schedule import pair_orders
-from sfbench.gate.slots import check_code, check_different, slot_value
-from sfbench.launch.local import LocalLauncher
-from sfbench.plan.machine import Machine
-from sfbench.plan.make import pinning
-from sfbench.plan.model import LaunchPlan, SweepPlan
+from sfbench.gate.sides import Side, side_result
+from sfbench.gate.stored import Stored, parts_of, stored_base
+from sfbench.gate_launches import LADDER_PAIRS, GateJob, GateObserver, Sides, in_checkout, opened
+from sfbench.plan.model import SweepPlan
 from sfbench.progress import Observer
-from sfbench.schema import CodeRoot
-from sfbench.sweeps import run_launch
+from sfbench.schema import LADDER, Environment, SweepResult
+from sfbench.sweeps import FinishedSweep, run_sweep
 
-CONFIRM_PAIRS = LOOKS[0]
-"""A FAIL is seen again in this many pairs of fresh launches with the worktrees swapped."""
-
-
-@dataclass(slots=True)
-class _Measured:
-    """Everything launched so far."""
-
-    slots: list[SlotValue] = field(default_factory=list)
-    launches: dict[ArmName, list[MeasuredLaunch]] = field(
-        default_factory=lambda: {"base": [], "candidate": []}
-    )
-    longest_pair_s: float = 0.0
+RECORD_ROUNDS = 8
+"""Launches of each device count in a recorded result."""
+CALIBRATION_PAIRS = 16
 
 
-class Gate:
-    """One comparison: what is run, how, and who watches."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateOutcome:
+    """The report, and both sides as sweep results for the HTML page."""
 
-    def __init__(
-        self, plan: SweepPlan, machine: Machine, options: GateOptions, observer: Observer
-    ) -> None:
-        self._plan = plan
-        self._machine = machine
-        self._options = options
-        self._observer = observer
-        self._orders: Iterator[tuple[ArmName, ArmName]] = pair_orders(options.seed)
-        self._index = 0
-
-    def against(self, base_ref: str) -> GateReport:
-        """Compare the working tree with a commit.
-
-        Raises:
-            UsageError: no such commit, nothing to compare, or a side ran the wrong code.
-            ScriptError: a side is broken; the text says which.
-            MeasureError: a side could not be measured.
-        """
-        began = time.monotonic()
-        root = root_of(self._plan.target.script)
-        with checked_out(root, base_ref) as arms, self._launcher() as launcher:
-            measured = _Measured()
-            verdict = self._decide(arms, launcher, measured, began)
-            confirmed = False
-            if verdict == "fail":
-                verdict, confirmed = self._confirm(arms, launcher, measured)
-            return self._report(arms, base_ref, measured, verdict, confirmed, began)
-
-    def identical(self, pairs: int) -> list[SlotValue]:
-        """A/A: the working tree on both sides, a fixed number of pairs."""
-        root = root_of(self._plan.target.script)
-        measured = _Measured()
-        with checked_out(root, "HEAD", identical=True) as arms, self._launcher() as launcher:
-            for pair in range(pairs):
-                self._pair(arms, launcher, measured, pair)
-        return measured.slots
-
-    def _launcher(self) -> AbstractContextManager[LocalLauncher]:
-        threads, device = self._plan.threads_per_device, self._plan.device_type
-        return LocalLauncher(threads=threads, device_type=device)
-
-    def _decide(
-        self, arms: Arms, launcher: LocalLauncher, measured: _Measured, began: float
-    ) -> Verdict:
-        for pair in range(LOOKS[-1]):
-            spent = time.monotonic() - began
-            if pair and spent + measured.longest_pair_s > self._options.budget_s:
-                break
-            self._pair(arms, launcher, measured, pair)
-            if pair == 0:
-                self._check_sides(measured)
-            verdict = verdict_so_far(measured.slots, self._options)
-            if verdict is not None:
-                return verdict
-        return verdict_at_end(measured.slots, self._options)
-
-    def _confirm(
-        self, arms: Arms, launcher: LocalLauncher, measured: _Measured
-    ) -> tuple[Verdict, bool]:
-        """Fresh launches, each side in the other's folder; the first verdict has to come again."""
-        again = _Measured()
-        with swapped(arms) as other:
-            for pair in range(CONFIRM_PAIRS):
-                self._pair(other, launcher, again, pair)
-        verdict = verdict_so_far(again.slots, self._options)
-        if verdict == "fail":
-            return "fail", True
-        first = len({slot.pair for slot in measured.slots})
-        measured.slots.extend(replace(slot, pair=first + slot.pair) for slot in again.slots)
-        return ("contaminated" if verdict == "contaminated" else "inconclusive"), False
-
-    def _pair(self, arms: Arms, launcher: LocalLauncher, measured: _Measured, pair: int) -> None:
-        began = time.monotonic()
-        for name in next(self._orders):
-            launch = self._launch(arms.get(name), arms.root, launcher)
-            check_code(name, launch)
-            measured.slots.append(slot_value(name, pair, launch))
-            measured.launches[name].append(launch)
-        measured.longest_pair_s = max(measured.longest_pair_s, time.monotonic() - began)
-
-    def _check_sides(self, measured: _Measured) -> None:
-        base, candidate = (measured.launches[name][-1].record for name in ("base", "candidate"))
-        assert base is not None
-        assert candidate is not None
-        check_different(base.modules, candidate.modules)
-
-    def _launch(self, arm: Arm, root: Path, launcher: LocalLauncher) -> MeasuredLaunch:
-        """One launch of one side.
-
-        Raises:
-            ScriptError, MeasureError: it gave nothing; the text says which side.
-        """
-        plan = _in_arm(self._plan, arm, root)
-        launch = LaunchPlan(
-            index=self._index,
-            round=self._index,
-            devices=self._options.devices,
-            cores=pinning(plan, self._options.devices, self._machine),
-            seconds=self._options.seconds,
-            seed=self._options.seed + self._index,
-        )
-        self._index += 1
-        code = CodeRoot(
-            folder=str(arm.folder), instead_of=str(root), cwd=str(_moved(Path.cwd(), root, arm))
-        )
-        with tempfile.TemporaryDirectory(prefix="sfbench-logs-") as logs:
-            done = run_launch(plan, launch, Path(logs), self._observer, launcher.run, code=code)
-        if done.record is None:
-            raise _broken(arm.name, done)
-        return done
-
-    def _report(
-        self,
-        arms: Arms,
-        base_ref: str,
-        measured: _Measured,
-        verdict: Verdict,
-        confirmed: bool,
-        began: float,
-    ) -> GateReport:
-        records = [m.record for launches in measured.launches.values() for m in launches]
-        subject = Subject(
-            target=self._plan.target.name,
-            base_ref=base_ref,
-            base_commit=arms.base.commit,
-            candidate_commit=arms.candidate.commit,
-            emulated=any(record is not None and record.loop.emulated for record in records),
-        )
-        return report(
-            subject,
-            measured.slots,
-            self._options,
-            verdict,
-            confirmed=confirmed,
-            duration_s=time.monotonic() - began,
-        )
+    report: GateReport
+    base: SweepResult | None = None
+    candidate: SweepResult | None = None
 
 
-def _in_arm(plan: SweepPlan, arm: Arm, root: Path) -> SweepPlan:
-    """The plan with its script taken from a side's checkout.
+def gate_commit(
+    job: GateJob, base_ref: str, observer: GateObserver, *, paths: tuple[str, ...] = ()
+) -> GateOutcome:
+    """Compare the working tree with a commit, side by side.
+
+    ``paths``: patterns; where nothing that changed matches, nothing is measured. A side that is
+    broken or cannot be measured is told by the verdict.
 
     Raises:
-        ScriptError: the script does not exist there.
+        UsageError: no such commit, nothing to compare, or a side ran the wrong code.
     """
-    script = _moved(plan.target.script, root, arm)
-    if not script.is_file():
-        raise ScriptError(f"{arm.name}: {plan.target.script.name} does not exist in {arm.commit}")
-    return replace(plan, target=replace(plan.target, script=script))
+    began_s = time.monotonic()
+    root = root_of(job.plan.target.script)
+    commit = commit_of(root, base_ref)
+    subject = _subject(job, base_ref)
+    if paths and not touched(changed_paths(root, commit), paths):
+        reason = f"Nothing that changed since {base_ref} matches {', '.join(paths)}."
+        return GateOutcome(report=unmeasured_report(subject, job.options, "not-touched", reason))
+    with checked_out(root, base_ref) as arms:
+        subject = replace(
+            subject,
+            base_commit=arms.base.commit,
+            candidate_commit=arms.candidate.commit,
+            stale_base=not contains(root, commit),
+        )
+        outcome = _or_why_not(subject, job, lambda: _side_by_side(job, subject, arms, observer))
+    return _timed(outcome, began_s)
 
 
-def _moved(path: Path, root: Path, arm: Arm) -> Path:
-    inside = path.resolve().is_relative_to(root)
-    return arm.folder / path.resolve().relative_to(root) if inside else arm.folder
+def gate_result(job: GateJob, result: SweepResult, observer: GateObserver) -> GateOutcome:
+    """Compare the working tree with a stored result of the same machine.
 
-
-def _broken(name: ArmName, done: MeasuredLaunch) -> ScriptError | MeasureError:
-    error = done.outcome.error
-    message = error.message if error is not None else done.outcome.status
-    last = "\n".join(error.last_lines) if error is not None else ""
-    text = f"{name} is broken: {message}\n{last}".rstrip()
-    if error is not None and error.script_fault:
-        return ScriptError(text)
-    return MeasureError(text)
-
-
-def touched(changed: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Whether any changed path matches a pattern like ``data/**`` or ``transforms.py``."""
-    matches: Callable[[str], bool] = lambda path: any(  # noqa: E731
-        Path(path).match(p) or _below(path, p) for p in patterns
+    Raises:
+        ResultError: the result holds nothing to compare with.
+        UsageError: it was made on another machine or of another job: each difference is named.
+    """
+    began_s = time.monotonic()
+    stored = stored_base(result, job.options.devices)
+    if job.options.min_efficiency is not None and stored.solo_samples_per_s is None:
+        raise ResultError(f"{result.name}: it holds no one-device rate for --min-efficiency.")
+    here = _environment(job)
+    wanted = of_result(result, job.options.devices)
+    # Which backend the script takes is known only when it has run.
+    _check_same(result, wanted, _fingerprint(job, replace(here, backend=wanted.backend)))
+    subject = replace(
+        _subject(job, result.name), base_commit=stored.commit, candidate_commit=here.git_commit
     )
-    return any(matches(path) for path in changed)
+    outcome = _or_why_not(
+        subject, job, lambda: _beside_stored(job, subject, stored, result, observer)
+    )
+    return _timed(outcome, began_s)
 
 
-def _below(path: str, pattern: str) -> bool:
-    folder = pattern.removesuffix("/**").removesuffix("/")
-    return pattern.endswith(("/**", "/")) and Path(path).is_relative_to(folder)
+def record_plan(job: GateJob) -> SweepPlan:
+    """The sweep that makes a result for ``gate_result``: 1 device and as many as are gated."""
+    return replace(
+        job.plan,
+        devices=tuple(sorted({1, job.options.devices})),
+        rounds=RECORD_ROUNDS,
+        seconds=RECORD_ROUNDS * job.options.seconds,
+        rungs=LADDER,
+    )
+
+
+def record(job: GateJob, observer: Observer, *, force: bool) -> FinishedSweep:
+    """Make and store such a result; ``force`` replaces one of the same name."""
+    return run_sweep(record_plan(job), job.machine, observer, command=job.command, replace=force)
+
+
+def calibrate_here(job: GateJob, observer: GateObserver, *, count: int) -> Calibration:
+    """Measure A/A pairs of the working tree and store what follows from them.
+
+    Raises:
+        ScriptError, MeasureError: the script is broken, or cannot be measured.
+    """
+    script = job.plan.target.script
+    root = None if "site-packages" in script.parts else _repository(script)
+    here = nullcontext(None) if root is None else checked_out(root, "HEAD", identical=True)
+    with here as arms, opened(job, observer) as sides:
+        slots, pair_s = _identical_pairs(job, sides.measure_in(arms), count)
+    found = calibrate(
+        slots,
+        job.options,
+        fingerprint=_calibrated_fingerprint(job),
+        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        pair_s=pair_s,
+    )
+    calibrations.store(found)
+    return found
+
+
+def _identical_pairs(job: GateJob, measure: Measure, count: int) -> tuple[list[SlotValue], float]:
+    """Slots of A/A pairs, and what a pair takes in s."""
+    slots, took_s = [], []
+    orders = pair_orders(job.options.seed)
+    for pair in range(count):
+        began_s = time.monotonic()
+        slots += [measure(arm, pair) for arm in next(orders)]
+        took_s.append(time.monotonic() - began_s)
+    return slots, statistics.median(took_s)
+
+
+def _repository(script: Path) -> Path | None:
+    try:
+        return root_of(script)
+    except UsageError:
+        return None
+
+
+def _side_by_side(
+    job: GateJob, subject: Subject, arms: Arms, observer: GateObserver
+) -> GateOutcome:
+    with opened(job, observer) as sides:
+        judge, note = _judge(job, Paired(job.options.devices))
+
+        @contextmanager
+        def again() -> Iterator[Measure]:
+            with swapped(arms) as other:
+                yield sides.measure_in(other)
+
+        measure = sides.measure_in(arms, ladder_pairs=LADDER_PAIRS)
+        loop = Loop(judge, pair_orders(job.options.seed), time.monotonic)
+        compared = loop.run(measure, again)
+    anchor = median([slot.solo_samples_per_s for slot in sides.slots["base"]])
+    base = _result(job, sides, arms, "base", f"base {subject.against}", anchor)
+    candidate = _result(job, sides, arms, "candidate", "candidate", anchor)
+    seen = _seen(base, candidate)
+    return GateOutcome(
+        report=compared_report(subject, judge, compared, seen, calibration=note),
+        base=base,
+        candidate=candidate,
+    )
+
+
+def _beside_stored(
+    job: GateJob, subject: Subject, stored: Stored, result: SweepResult, observer: GateObserver
+) -> GateOutcome:
+    wanted = of_result(result, job.options.devices)
+    with opened(job, observer) as sides:
+        judge, note = _judge(job, AgainstStored(stored))
+        measure = sides.measure_in(None, ladder_pairs=LADDER_PAIRS)
+
+        def of_same_job(arm: ArmName, pair: int) -> SlotValue:
+            slot = measure(arm, pair)
+            if pair == 0:
+                launched = _environment(job, sides)
+                _check_same(result, wanted, _fingerprint(job, launched))
+            return slot
+
+        loop = Loop(judge, repeat(("candidate",)), time.monotonic)
+        compared: Compared = loop.run(of_same_job, lambda: nullcontext(sides.measure_in(None)))
+    candidate = _result(job, sides, None, "candidate", "candidate", stored.solo_samples_per_s)
+    seen = _seen(result, candidate)
+    return GateOutcome(
+        report=compared_report(subject, judge, compared, seen, stored=stored, calibration=note),
+        base=result,
+        candidate=candidate,
+    )
+
+
+def _or_why_not(subject: Subject, job: GateJob, measure: Callable[[], GateOutcome]) -> GateOutcome:
+    """What was measured, or the verdict of a side that gave nothing."""
+    try:
+        return measure()
+    except ScriptError as error:
+        report = unmeasured_report(subject, job.options, "broken", str(error))
+    except MeasureError as error:
+        report = unmeasured_report(subject, job.options, "not-measured", str(error))
+    return GateOutcome(report=report)
+
+
+def _judge(job: GateJob, evidence: Evidence) -> tuple[Judge, CalibrationNote | None]:
+    """With the control band that this machine was calibrated to, where it was."""
+    found = calibrations.load(_calibrated_fingerprint(job))
+    if found is None:
+        return Judge(evidence, job.options, BAND), None
+    note = calibrations.note(found, datetime.now(timezone.utc))
+    return Judge(evidence, job.options, found.control_band), note
+
+
+def _subject(job: GateJob, against: str) -> Subject:
+    target = job.plan.target
+    return Subject(target=target.name, script_args=target.args, against=against)
+
+
+def _environment(job: GateJob, sides: Sides | None = None) -> Environment:
+    launches = sides.launches["candidate"] if sides is not None else []
+    now = datetime.now(timezone.utc)
+    return environment(job.plan, job.machine, launches, job.command, now)
+
+
+def _fingerprint(job: GateJob, here: Environment) -> Fingerprint:
+    plan = job.plan
+    return fingerprint(
+        here,
+        devices=job.options.devices,
+        device=plan.device_type,
+        scaling=plan.scaling,
+        target=plan.target.name,
+        script_args=plan.target.args,
+    )
+
+
+def _calibrated_fingerprint(job: GateJob) -> Fingerprint:
+    """Without the backend, which is known only when the script has run."""
+    return replace(_fingerprint(job, _environment(job)), backend=None)
+
+
+def _check_same(result: SweepResult, stored: Fingerprint, here: Fingerprint) -> None:
+    differ = differences(stored, here)
+    if differ:
+        lines = "".join(f"\n    {line}" for line in differ)
+        raise UsageError(
+            f"{result.name} was not measured on this machine, of this job:{lines}\n"
+            "Make one here with `sfbench gate record`, or compare side by side with --base."
+        )
+
+
+def _result(
+    job: GateJob, sides: Sides, arms: Arms | None, arm: ArmName, name: str, anchor: float | None
+) -> SweepResult:
+    plan, now = job.plan, datetime.now(timezone.utc)
+    launches = sides.launches[arm]
+    if arms is not None:
+        checked_out_plan, _ = in_checkout(plan, arms.get(arm))
+        found = environment(checked_out_plan, job.machine, launches, job.command, now)
+        found = replace(found, git_commit=arms.get(arm).commit)
+    else:
+        found = environment(plan, job.machine, launches, job.command, now)
+    side = Side(
+        name=name, launches=tuple(launches), slots=tuple(sides.slots[arm]), environment=found
+    )
+    return side_result(side, plan, job.machine, anchor)
+
+
+def _seen(base: SweepResult, candidate: SweepResult) -> Seen:
+    devices = candidate.points[0].devices
+    before = next(point for point in base.points if point.devices == devices)
+    after = candidate.points[0]
+    return Seen(
+        base=parts_of(before.time_share),
+        candidate=parts_of(after.time_share),
+        emulated=candidate.emulated,
+        oversubscribed=after.oversubscribed,
+    )
+
+
+def _timed(outcome: GateOutcome, began_s: float) -> GateOutcome:
+    duration_s = time.monotonic() - began_s
+    return replace(outcome, report=replace(outcome.report, duration_s=duration_s))

@@ -11,17 +11,15 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from sfbench.errors import UsageError
 from sfbench.gate.git import commit_of, git
+from sfbench.gate.model import ArmName
 
 NEW_FILE_BYTES = 2**20
 """Untracked files up to this size are code and belong to the candidate; larger ones are data."""
-
-ArmName = Literal["base", "candidate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +29,8 @@ class Arm:
     name: ArmName
     folder: Path
     """Top of its worktree."""
+    root: Path
+    """Top of the repository that it was taken from."""
     commit: str
 
 
@@ -38,8 +38,6 @@ class Arm:
 class Arms:
     """Both sides of a comparison."""
 
-    root: Path
-    """Top of the repository that they were taken from."""
     base: Arm
     candidate: Arm
 
@@ -51,6 +49,8 @@ class Arms:
 @contextlib.contextmanager
 def checked_out(root: Path, base_ref: str, *, identical: bool = False) -> Iterator[Arms]:
     """Check both sides out; they are gone afterwards, on any exit.
+
+    Byte-code caches lie in the checkouts, and so apart.
 
     Args:
         root: top of the repository.
@@ -69,30 +69,25 @@ def checked_out(root: Path, base_ref: str, *, identical: bool = False) -> Iterat
         )
     with _two_worktrees(root, base, candidate) as (first, second):
         yield Arms(
-            root=root,
-            base=Arm(name="base", folder=first, commit=base),
-            candidate=Arm(name="candidate", folder=second, commit=candidate),
+            base=Arm(name="base", folder=first, root=root, commit=base),
+            candidate=Arm(name="candidate", folder=second, root=root, commit=candidate),
         )
 
 
 @contextlib.contextmanager
 def swapped(arms: Arms) -> Iterator[Arms]:
     """The same sides in fresh worktrees, each in the other's place."""
-    base, candidate = arms.base.commit, arms.candidate.commit
-    with _two_worktrees(arms.root, candidate, base) as (first, second):
-        yield Arms(
-            root=arms.root,
-            base=Arm(name="base", folder=second, commit=base),
-            candidate=Arm(name="candidate", folder=first, commit=candidate),
-        )
+    base, candidate = arms.base, arms.candidate
+    with _two_worktrees(base.root, candidate.commit, base.commit) as (first, second):
+        yield Arms(base=replace(base, folder=second), candidate=replace(candidate, folder=first))
 
 
 @contextlib.contextmanager
 def _two_worktrees(root: Path, first: str, second: str) -> Iterator[tuple[Path, Path]]:
     with (
         tempfile.TemporaryDirectory(prefix="sfbench-gate-") as temporary,
-        _worktree(root, Path(temporary) / "a", first) as a,
-        _worktree(root, Path(temporary) / "b", second) as b,
+        _worktree(root, Path(temporary).resolve() / "a", first) as a,
+        _worktree(root, Path(temporary).resolve() / "b", second) as b,
     ):
         yield a, b
 
@@ -135,10 +130,14 @@ def _tree(root: Path, commit: str) -> str:
 
 
 @contextlib.contextmanager
-def _worktree(root: Path, folder: Path, commit: str) -> Iterator[Path]:
+def _worktree(root: Path, beside: Path, commit: str) -> Iterator[Path]:
+    """Check out below the folder ``beside``, under the repository's own name."""
+    beside.mkdir()
+    folder = beside / root.name
     git(root, "worktree", "add", "--detach", "--force", str(folder), commit)
     try:
         _link_untracked(root, folder)
+        _link_neighbours(root, folder)
         yield folder
     finally:
         git(root, "worktree", "remove", "--force", "--force", str(folder))
@@ -151,7 +150,13 @@ def _link_untracked(root: Path, folder: Path) -> None:
     data = [path for path in _new_files(root) if _size(root / path) > NEW_FILE_BYTES]
     for name in (*ignored, *data):
         link = folder / name
-        if not name or link.name == "__pycache__" or link.exists() or link.is_symlink():
-            continue
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(root / name)
+        if name and link.name != "__pycache__" and not (link.exists() or link.is_symlink()):
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(root / name)
+
+
+def _link_neighbours(root: Path, folder: Path) -> None:
+    """The same for what stands beside the repository, as in ``--data ../images``."""
+    for path in root.parent.iterdir():
+        if path.name != root.name:
+            (folder.parent / path.name).symlink_to(path)

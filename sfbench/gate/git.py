@@ -4,32 +4,48 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sfbench.errors import UsageError
 
+NOT_INHERITED = (
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+)  # fmt: skip
+"""Set where the gate runs in a git hook: they would point every command at that one folder."""
+NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
+"""Checking a side out must not run what the repository does after a checkout."""
 
-def git(folder: Path, *args: str, env: Mapping[str, str] | None = None) -> str:
+
+def git(
+    folder: Path, *args: str, env: Mapping[str, str] | None = None, allowed: Sequence[int] = (0,)
+) -> str:
     """Output of ``git <args>`` in a folder, without the last newline.
+
+    ``allowed``: exit codes that are no failure.
 
     Raises:
         UsageError: git is missing, or the command failed: its own words are in the text.
     """
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *args],
+            ["git", *NO_HOOKS, "-C", str(folder), *args],
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, **(env or {})},
+            env={**_environment(), **(env or {})},
         )
     except FileNotFoundError as error:
         raise UsageError("git is not installed: `sfbench gate --base` compares commits") from error
-    if done.returncode != 0:
+    if done.returncode not in allowed:
         words = done.stderr.strip().splitlines()
         raise UsageError(f"git {args[0]} in {folder}: {words[-1] if words else 'failed'}")
     return done.stdout.rstrip("\n")
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
 
 
 def root_of(path: Path) -> Path:
@@ -67,12 +83,33 @@ def commit_of(root: Path, ref: str) -> str:
         raise UsageError(f"--base {ref}: no such commit in {root}.{hint}") from error
 
 
+def fork_of(root: Path, base: str) -> str:
+    """The last commit that ``base`` and what is checked out have in common.
+
+    Raises:
+        UsageError: they have none.
+    """
+    try:
+        return git(root, "merge-base", base, "HEAD")
+    except UsageError as error:
+        raise UsageError(
+            f"--base {base}: nothing in common with what is checked out in {root}. Give another "
+            "--base, or fetch more history (in GitHub Actions: fetch-depth: 0)."
+        ) from error
+
+
+def contains(root: Path, commit: str) -> bool:
+    """Whether what is checked out has a commit in its history."""
+    return commit in git(root, "merge-base", "--all", commit, "HEAD", allowed=(0, 1)).split("\n")
+
+
 def changed_paths(root: Path, base: str) -> tuple[str, ...]:
     """Paths, relative to the root, in which the working tree differs from where it left the base.
 
-    Commits since the merge base, changes not committed, and new files that are not ignored.
+    Commits since the merge base, changes not committed, and new files that are not ignored; of a
+    renamed file both names.
     """
-    fork = git(root, "merge-base", base, "HEAD")
-    tracked = git(root, "diff", "--name-only", "-z", fork).split("\0")
+    fork = fork_of(root, base)
+    tracked = git(root, "diff", "--name-only", "--no-renames", "-z", fork).split("\0")
     new = git(root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
     return tuple(sorted({path for path in (*tracked, *new) if path}))

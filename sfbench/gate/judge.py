@@ -1,246 +1,195 @@
-"""From pairs of slots to a report: the verdict, and the words for it. Pure."""
+"""What slots say so far: the numbers, and the verdict that they allow. Pure."""
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
-from sfbench import units
-from sfbench.gate.arms import ArmName
-from sfbench.gate.decision import (
-    CONTROL_BAND,
-    LOOKS,
-    Decision,
-    change,
-    contaminated,
-    decide,
-    pairs_needed,
-)
-from sfbench.gate.model import (
-    Estimate,
-    GateOptions,
-    GateReport,
-    SideReport,
-    SlotValue,
-    Verdict,
-)
+from sfbench.gate import control
+from sfbench.gate.decision import MIN_VALUES, Centre, centre, confirms, decide, difference
+from sfbench.gate.model import GateOptions, SlotValue, Verdict
+from sfbench.gate.stored import Stored
 
-SUSPECT_EFFICIENCY = 1.05
-"""Above this the one-device rate is doubted, not the job admired."""
+Asked = Literal["change", "efficiency"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What is compared."""
+class Question:
+    """One thing that is asked of the candidate: is it above a limit?"""
 
-    target: str
-    base_ref: str
-    base_commit: str | None
-    candidate_commit: str | None
-    emulated: bool
-
-
-def ratios(slots: Sequence[SlotValue]) -> list[float]:
-    """Candidate over base of each whole pair, in the order of the pairs."""
-    return [c.samples_per_s / b.samples_per_s for b, c in _pairs(slots)]
+    asked: Asked
+    at: Centre
+    """Log ratio to the base, or log efficiency."""
+    limit: float
+    """In the same logarithm."""
 
 
-def control_ratios(slots: Sequence[SlotValue]) -> list[float]:
-    """The same of the control, where both sides have it."""
-    return [
-        c.cached_samples_per_s / b.cached_samples_per_s
-        for b, c in _pairs(slots)
-        if b.cached_samples_per_s and c.cached_samples_per_s
-    ]
+class Evidence(Protocol):
+    """How slots become log ratios: against a side measured beside, or against a stored one.
+
+    Each is None where there are too few values.
+    """
+
+    def change(self, slots: Sequence[SlotValue]) -> Centre | None:
+        """Of log(candidate / base) in samples/s."""
+        ...
+
+    def control(self, slots: Sequence[SlotValue]) -> Centre | None:
+        """The same of the cached rung."""
+        ...
+
+    def levels(self, slots: Sequence[SlotValue]) -> list[float]:
+        """Log of the cached rung's samples/s, of each pair in order."""
+        ...
+
+    def efficiency(self, slots: Sequence[SlotValue]) -> Centre | None:
+        """Of the candidate's log efficiency, anchored to the base's one-device rate."""
+        ...
 
 
-def verdict_so_far(slots: Sequence[SlotValue], options: GateOptions) -> Verdict | None:
-    """What the pairs say at a look; None = go on."""
-    decision: Decision = decide(ratios(slots), options.margin)
-    if decision == "continue":
-        return None
-    if contaminated(control_ratios(slots), options.control_band or CONTROL_BAND):
-        return "contaminated"
-    if decision == "pass" and _below_floor(slots, options):
-        return "fail"
-    return "pass" if decision == "pass" else "fail"
+class Paired:
+    """Base and candidate launched in turn."""
+
+    def __init__(self, devices: int) -> None:
+        self._devices = devices
+
+    def change(self, slots: Sequence[SlotValue]) -> Centre | None:
+        """Of the log ratios of whole pairs."""
+        return _centre([math.log(c.samples_per_s / b.samples_per_s) for b, c in pairs(slots)])
+
+    def control(self, slots: Sequence[SlotValue]) -> Centre | None:
+        """Of the pairs in which both sides have it."""
+        return _centre([math.log(c / b) for b, c in self._cached(slots)])
+
+    def levels(self, slots: Sequence[SlotValue]) -> list[float]:
+        """Mean over both sides."""
+        return [math.log(b * c) / 2 for b, c in self._cached(slots)]
+
+    def efficiency(self, slots: Sequence[SlotValue]) -> Centre | None:
+        """Each pair by its own anchor, by the usual one where it has none."""
+        known = [slot.solo_samples_per_s for slot in slots if slot.arm == "base"]
+        usual = median(known)
+        if usual is None:
+            return None
+        return _centre(
+            [
+                math.log(c.samples_per_s / (self._devices * (b.solo_samples_per_s or usual)))
+                for b, c in pairs(slots)
+            ]
+        )
+
+    def _cached(self, slots: Sequence[SlotValue]) -> list[tuple[float, float]]:
+        return [
+            (b.cached_samples_per_s, c.cached_samples_per_s)
+            for b, c in pairs(slots)
+            if b.cached_samples_per_s and c.cached_samples_per_s
+        ]
 
 
-def verdict_at_end(slots: Sequence[SlotValue], options: GateOptions) -> Verdict:
-    """What is said where no look decided before the budget was used."""
-    if contaminated(control_ratios(slots), options.control_band or CONTROL_BAND):
-        return "contaminated"
-    return "inconclusive"
+class AgainstStored:
+    """The candidate alone, beside what was measured of the base another day."""
+
+    def __init__(self, stored: Stored) -> None:
+        self._stored = stored
+
+    def change(self, slots: Sequence[SlotValue]) -> Centre | None:
+        """Difference of two independent means of logarithms."""
+        here = _centre([math.log(slot.samples_per_s) for slot in slots])
+        there = _centre([math.log(rate) for rate in self._stored.rates])
+        return None if here is None or there is None else difference(here, there)
+
+    def control(self, slots: Sequence[SlotValue]) -> Centre | None:
+        """Against the stored rate of the cached rung."""
+        return _moved(_centre(self.levels(slots)), math.log(self._stored.cached_samples_per_s))
+
+    def levels(self, slots: Sequence[SlotValue]) -> list[float]:
+        """Of each launch."""
+        return [math.log(s.cached_samples_per_s) for s in slots if s.cached_samples_per_s]
+
+    def efficiency(self, slots: Sequence[SlotValue]) -> Centre | None:
+        """By the stored anchor."""
+        anchor = self._stored.solo_samples_per_s
+        if anchor is None:
+            return None
+        here = _centre([math.log(slot.samples_per_s) for slot in slots])
+        return _moved(here, math.log(self._stored.devices * anchor))
 
 
-def report(
-    subject: Subject,
-    slots: Sequence[SlotValue],
-    options: GateOptions,
-    verdict: Verdict,
-    *,
-    confirmed: bool = False,
-    duration_s: float = 0.0,
-) -> GateReport:
-    """The document of a gate that has measured at least one pair."""
-    values = ratios(slots)
-    base = _side(slots, "base", subject.base_commit, options)
-    candidate = _side(slots, "candidate", subject.candidate_commit, options)
-    moved = _estimate(values)
-    return GateReport(
-        verdict=verdict,
-        headline=_headline(verdict, base, candidate, moved, options, len(values)),
-        reasons=tuple(_reasons(verdict, base, candidate, options)),
-        warnings=tuple(_warnings(base, candidate, subject)),
-        target=subject.target,
-        base_ref=subject.base_ref,
-        devices=options.devices,
-        emulated=subject.emulated,
-        margin=options.margin,
-        pairs=len(values),
-        pairs_needed=_needed(verdict, values, options),
-        change=moved,
-        control=_estimate(control_ratios(slots)),
-        base=base,
-        candidate=candidate,
-        confirmed=confirmed,
-        slots=tuple(slots),
-        duration_s=duration_s,
-    )
+class Judge:
+    """Asks what the options ask, and gives the verdict."""
+
+    def __init__(self, evidence: Evidence, options: GateOptions, band: float) -> None:
+        self.evidence = evidence
+        self.options = options
+        self.band = band
+
+    def so_far(self, slots: Sequence[SlotValue]) -> Verdict | None:
+        """The verdict after a look's number of pairs; None = go on."""
+        questions = self.questions(slots)
+        decisions = {decide(question.at, question.limit) for question in questions}
+        if not questions or ("fail" not in decisions and decisions != {"pass"}):
+            return None
+        if self.contaminated(slots):
+            return "contaminated"
+        return "fail" if "fail" in decisions else "pass"
+
+    def at_end(self, slots: Sequence[SlotValue]) -> Verdict:
+        """What is said where no look decided."""
+        return "contaminated" if self.contaminated(slots) else "inconclusive"
+
+    def confirmed(self, first: Sequence[SlotValue], fresh: Sequence[SlotValue]) -> bool:
+        """Whether what failed at first lies below its limit in fresh pairs as well."""
+        again = {question.asked: question for question in self.questions(fresh)}
+        failed = [q for q in self.questions(first) if decide(q.at, q.limit) == "fail"]
+        return any(q.asked in again and confirms(again[q.asked].at, q.limit) for q in failed)
+
+    def contaminated(self, slots: Sequence[SlotValue]) -> bool:
+        """Whether the control moved: then the machine did."""
+        at = self.evidence.control(slots)
+        return self.shifted(slots) or (at is not None and control.differs(at, self.band))
+
+    def shifted(self, slots: Sequence[SlotValue]) -> bool:
+        """Whether the control's level shifted in time."""
+        return control.shifted(self.evidence.levels(slots))
+
+    def questions(self, slots: Sequence[SlotValue]) -> list[Question]:
+        """What is asked, as far as there are values for it; empty where any is without."""
+        limits: dict[Asked, float] = {"change": math.log1p(-self.options.margin)}
+        if self.options.min_efficiency is not None:
+            limits["efficiency"] = math.log(self.options.min_efficiency)
+        centres: dict[Asked, Centre | None] = {
+            "change": self.evidence.change(slots),
+            "efficiency": self.evidence.efficiency(slots),
+        }
+        asked = [
+            Question(asked=name, at=at, limit=limit)
+            for name, limit in limits.items()
+            if (at := centres[name]) is not None
+        ]
+        return asked if len(asked) == len(limits) else []
 
 
-def _pairs(slots: Sequence[SlotValue]) -> list[tuple[SlotValue, SlotValue]]:
-    by_pair: dict[int, dict[ArmName, SlotValue]] = {}
-    for slot in slots:
-        by_pair.setdefault(slot.pair, {})[slot.arm] = slot
-    whole = [by_pair[n] for n in sorted(by_pair) if len(by_pair[n]) == 2]
-    return [(pair["base"], pair["candidate"]) for pair in whole]
+def pairs(slots: Sequence[SlotValue]) -> list[tuple[SlotValue, SlotValue]]:
+    """Base and candidate of each whole pair, in the order of the pairs."""
+    base = {slot.pair: slot for slot in slots if slot.arm == "base"}
+    candidate = {slot.pair: slot for slot in slots if slot.arm == "candidate"}
+    return [(base[n], candidate[n]) for n in sorted(base.keys() & candidate.keys())]
 
 
-def _below_floor(slots: Sequence[SlotValue], options: GateOptions) -> bool:
-    side = _side(slots, "candidate", None, options)
-    floor = options.min_efficiency
-    return floor is not None and side.efficiency is not None and side.efficiency < floor
-
-
-def _side(
-    slots: Sequence[SlotValue], arm: ArmName, commit: str | None, options: GateOptions
-) -> SideReport:
-    mine = [slot for slot in slots if slot.arm == arm]
-    rate = statistics.median(slot.samples_per_s for slot in mine)
-    anchor = _median(slot.solo_samples_per_s for slot in slots if slot.arm == "base")
-    return SideReport(
-        commit=commit,
-        samples_per_s=rate,
-        efficiency=rate / (options.devices * anchor) if anchor else None,
-        data_share=_median(slot.data_share for slot in mine),
-        communication_share=_median(slot.communication_share for slot in mine),
-        fetch_s_per_sample=_median(slot.fetch_s_per_sample for slot in mine),
-    )
-
-
-def _median(values: Iterable[float | None]) -> float | None:
+def median(values: Sequence[float | None]) -> float | None:
+    """Of what is known; None where nothing is."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 
 
-def _estimate(values: Sequence[float]) -> Estimate | None:
-    if len(values) < 3:
+def _centre(logs: Sequence[float]) -> Centre | None:
+    return centre(logs) if len(logs) >= MIN_VALUES else None
+
+
+def _moved(at: Centre | None, by: float) -> Centre | None:
+    if at is None:
         return None
-    found = change(values)
-    return Estimate(value=found.value, low=found.low, high=found.high)
-
-
-def _needed(verdict: Verdict, values: Sequence[float], options: GateOptions) -> int | None:
-    if verdict != "inconclusive" or len(values) < 3:
-        return None
-    return pairs_needed(values, options.margin)
-
-
-_WORDS: dict[Verdict, str] = {
-    "pass": "PASS",
-    "fail": "REGRESSION",
-    "inconclusive": "INCONCLUSIVE",
-    "contaminated": "CONTAMINATED",
-    "not-touched": "NOT TOUCHED",
-}
-
-
-def _headline(
-    verdict: Verdict,
-    base: SideReport,
-    candidate: SideReport,
-    moved: Estimate | None,
-    options: GateOptions,
-    pairs: int,
-) -> str:
-    interval = ""
-    if moved is not None:
-        interval = (
-            f" ({100 * moved.value:+.0f} %, 95 % CI {100 * moved.low:+.0f} to "
-            f"{100 * moved.high:+.0f}, {pairs} pairs)"
-        )
-    return (
-        f"{_WORDS[verdict]}: {options.devices} devices {units.rate(base.samples_per_s)} -> "
-        f"{units.rate(candidate.samples_per_s)} samples/s{interval}."
-    )
-
-
-def _reasons(
-    verdict: Verdict, base: SideReport, candidate: SideReport, options: GateOptions
-) -> list[str]:
-    said = []
-    if verdict == "contaminated":
-        said.append(
-            "The cached rung, which no pipeline change can move, moved as well: something else on "
-            "this machine changed while it was measured, or the change is not one of the pipeline "
-            "alone. Run again when the machine is quiet."
-        )
-    if verdict == "inconclusive":
-        said.append(
-            f"The interval still includes the margin of {100 * options.margin:.0f} %. Give more "
-            f"--budget or a wider --margin (looks are after {', '.join(map(str, LOOKS))} pairs)."
-        )
-    if verdict == "fail":
-        said.extend(_why(base, candidate))
-        floor = options.min_efficiency
-        if floor and candidate.efficiency is not None and candidate.efficiency < floor:
-            said.append(
-                f"Efficiency {units.percent(candidate.efficiency)} is below the floor of "
-                f"{units.percent(floor)}."
-            )
-    return said
-
-
-def _why(base: SideReport, candidate: SideReport) -> list[str]:
-    if base.data_share is None or candidate.data_share is None:
-        return []
-    text = (
-        f"Data loading went from {units.percent(base.data_share)} to "
-        f"{units.percent(candidate.data_share)} of the step"
-    )
-    if base.fetch_s_per_sample and candidate.fetch_s_per_sample:
-        text += (
-            f" (seconds per sample of one worker {units.seconds(base.fetch_s_per_sample)} -> "
-            f"{units.seconds(candidate.fetch_s_per_sample)})"
-        )
-    if base.communication_share is not None and candidate.communication_share is not None:
-        text += (
-            f"; communication {units.percent(base.communication_share)} -> "
-            f"{units.percent(candidate.communication_share)}"
-        )
-    return [text + "."]
-
-
-def _warnings(base: SideReport, candidate: SideReport, subject: Subject) -> list[str]:
-    said = []
-    if subject.emulated:
-        said.append("emulated accelerator: these are no figures of a real device")
-    for name, side in (("base", base), ("candidate", candidate)):
-        if side.efficiency is not None and side.efficiency > SUSPECT_EFFICIENCY:
-            said.append(
-                f"{name}: efficiency {units.percent(side.efficiency)} is above 105 %: the "
-                "one-device rate is suspect"
-            )
-    return said
+    return Centre(mean=at.mean - by, error=at.error, degrees=at.degrees, count=at.count)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sfbench.gate.arms import ArmName
-from sfbench.schema import SweepResult
-
 GATE_SCHEMA = 1
 
-Verdict = Literal["pass", "fail", "inconclusive", "contaminated", "not-touched"]
+ArmName = Literal["base", "candidate"]
+Verdict = Literal[
+    "pass", "fail", "inconclusive", "contaminated", "not-touched", "broken", "not-measured"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,14 +24,27 @@ class GateOptions:
     margin: float = 0.08
     """A candidate slower by more than this ratio fails."""
     budget_s: float = 180.0
-    """Wall time for all pairs."""
-    seconds: float = 5.0
+    """Wall time for all pairs, the confirmation of a FAIL included."""
+    seconds: float = 2.5
     """Measuring budget of one launch."""
     min_efficiency: float | None = None
     """An absolute floor for the candidate's efficiency."""
-    control_band: float | None = None
-    """From calibration; None = the default."""
     seed: int = 20_260
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Time shares of a step, as ratios; None where a part was not measured."""
+
+    compute: float | None = None
+    host: float | None = None
+    straggler: float | None = None
+    jitter: float | None = None
+    communication: float | None = None
+    data: float | None = None
+
+
+NOTHING_MEASURED = Parts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +57,7 @@ class SlotValue:
     cached_samples_per_s: float | None
     """The control: no pipeline change can move it."""
     solo_samples_per_s: float | None
-    """One device by itself: what efficiency is anchored to."""
-    data_share: float | None
-    communication_share: float | None
+    """One device by itself: what efficiency is anchored to. Not every launch measures it."""
     fetch_s_per_sample: float | None
     """Of one loader worker."""
 
@@ -62,16 +73,39 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideReport:
-    """One side over all pairs."""
+    """One side over all pairs: medians."""
 
     commit: str | None
     samples_per_s: float
-    """Median over pairs."""
-    efficiency: float | None
+    efficiency: float | None = None
     """samples_per_s / (devices x the base's one-device rate)."""
-    data_share: float | None
-    communication_share: float | None
-    fetch_s_per_sample: float | None
+    parts: Parts = NOTHING_MEASURED
+    fetch_s_per_sample: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How often something happened in simulated runs, with its upper 95 % bound."""
+
+    value: float
+    upper: float
+    draws: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationNote:
+    """What a calibration of this machine says of such a gate."""
+
+    measured_at: str
+    """ISO 8601, UTC."""
+    age_days: float
+    margin: float
+    """What the rates hold for."""
+    false_fail: Rate
+    caught: float | None
+    """The smallest slow-down that is caught in 95 % of the runs, as a ratio; None: none."""
+    control_band: float
+    """The control moves by less than this ratio by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +118,21 @@ class GateReport:
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     target: str
-    base_ref: str
+    script_args: tuple[str, ...] = ()
+    against: str
+    """The base's git name, or the stored result's name."""
     devices: int
     emulated: bool = False
+    oversubscribed: bool = False
+    """Devices shared cores."""
     margin: float
+    min_efficiency: float | None = None
     pairs: int = 0
+    """Pairs of launches; against a stored result: launches."""
+    pair_s: float = 0.0
+    """Wall time that one takes."""
     pairs_needed: int | None = None
+    """Where inconclusive: pairs after which noise like this would allow a verdict."""
     change: Estimate | None = None
     """Candidate's samples_per_s over the base's, minus one."""
     control: Estimate | None = None
@@ -97,15 +140,7 @@ class GateReport:
     base: SideReport | None = None
     candidate: SideReport | None = None
     confirmed: bool = False
-    """A FAIL was seen again in fresh launches with the worktrees swapped."""
+    """A FAIL was seen again in fresh launches, with the worktrees swapped."""
+    calibration: CalibrationNote | None = None
     slots: tuple[SlotValue, ...] = ()
     duration_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateOutcome:
-    """The report, and both sides as sweep results for the HTML page."""
-
-    report: GateReport
-    base: SweepResult | None = None
-    candidate: SweepResult | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from sfbench.gate.arms import ArmName
+from sfbench.gate.model import ArmName
 
 
 def pair_orders(seed: int) -> Iterator[tuple[ArmName, ArmName]]:

@@ -10,7 +10,7 @@ import pytest
 
 from sfbench.errors import UsageError
 from sfbench.gate.arms import checked_out, swapped
-from sfbench.gate.git import changed_paths, commit_of, root_of
+from sfbench.gate.git import changed_paths, commit_of, contains, fork_of, root_of
 from sfbench.gate.schedule import pair_orders
 
 
@@ -53,7 +53,7 @@ def test_the_candidate_is_the_working_tree_as_it_is(repo: Path) -> None:
         assert (base / "data" / "big.bin").read_bytes() == b"x"
         assert (candidate / "data" / "big.bin").read_bytes() == b"x"
         with swapped(arms) as other:
-            assert other.base.folder.name == "b"
+            assert other.base.folder.parent.name == "b"
             assert (other.base.folder / "train.py").read_text() == "print(1)\n"
     # AND nothing is left behind, nothing was touched
     assert not base.exists()
@@ -74,6 +74,57 @@ def test_the_same_code_is_refused_but_for_calibration(repo: Path) -> None:
         pass
     with checked_out(repo, "main", identical=True) as arms:
         assert arms.base.commit == arms.candidate.commit
+
+
+def test_what_lies_beside_the_repository_stays_reachable(repo: Path) -> None:
+    (repo.parent / "images").mkdir()
+    (repo / "train.py").write_text("print(2)\n")
+    with checked_out(repo, "main") as arms:
+        assert (arms.base.folder / ".." / "images").samefile(repo.parent / "images")
+        assert arms.candidate.folder.name == repo.name
+    assert (repo.parent / "images").is_dir()
+
+
+def test_no_hook_runs_and_no_folder_is_inherited(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a gate that runs in a hook, in a repository with a hook of its own
+    hook = repo / ".git" / "hooks" / "post-checkout"
+    hook.write_text("#!/bin/sh\ntouch ran\n")
+    hook.chmod(0o755)
+    monkeypatch.setenv("GIT_DIR", str(repo / "elsewhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(repo / "elsewhere" / "index"))
+    (repo / "train.py").write_text("print(2)\n")
+    with checked_out(repo, "main") as arms:
+        assert not (arms.base.folder / "ran").exists()
+
+
+def test_a_large_new_file_is_data_and_reachable_from_both(repo: Path) -> None:
+    (repo / "train.py").write_text("print(2)\n")
+    (repo / "rows.bin").write_bytes(bytes(2**20 + 1))
+    with checked_out(repo, "main") as arms:
+        for arm in (arms.base, arms.candidate):
+            assert (arm.folder / "rows.bin").is_symlink()
+
+
+def test_a_base_that_has_moved_on_is_told(repo: Path) -> None:
+    fork = run(repo, "rev-parse", "HEAD")
+    assert contains(repo, fork)
+    run(repo, "checkout", "-q", "-b", "work")
+    (repo / "train.py").write_text("print(2)\n")
+    run(repo, "commit", "-qam", "second")
+    run(repo, "checkout", "-q", "main")
+    ahead = run(repo, "rev-parse", "work")
+    assert not contains(repo, ahead)
+    assert fork_of(repo, ahead) == fork
+
+
+def test_histories_with_nothing_in_common(repo: Path) -> None:
+    run(repo, "checkout", "-q", "--orphan", "other")
+    run(repo, "commit", "-qm", "other")
+    assert not contains(repo, run(repo, "rev-parse", "main"))
+    with pytest.raises(UsageError, match="nothing in common"):
+        changed_paths(repo, "main")
 
 
 def test_an_unknown_base_is_named(repo: Path) -> None:
@@ -102,6 +153,11 @@ def test_changed_paths_are_commits_changes_and_new_files(repo: Path) -> None:
     (repo / "train.py").write_text("print(2)\n")
     (repo / "new.py").touch()
     assert changed_paths(repo, "main") == ("new.py", "pkg/loader.py", "train.py")
+
+
+def test_both_names_of_a_renamed_file_have_changed(repo: Path) -> None:
+    run(repo, "mv", "train.py", "main.py")
+    assert changed_paths(repo, "main") == ("main.py", "train.py")
 
 
 def test_orders_are_balanced_over_every_two_pairs() -> None:

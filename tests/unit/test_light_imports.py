@@ -43,7 +43,7 @@ def run(words: list[str], heavy: set[str], cwd: Path) -> tuple[int, list[str]]:
     return status, imported
 
 
-@pytest.mark.parametrize("words", [[], ["sweep"], ["show"], ["report"]], ids=" ".join)
+@pytest.mark.parametrize("words", [[], ["sweep"], ["show"], ["report"], ["gate"]], ids=" ".join)
 def test_help_imports_nothing_heavy(words: list[str], tmp_path: Path) -> None:
     heavy = {"torch", "pandas", "scipy", "matplotlib", "pyarrow"}
 

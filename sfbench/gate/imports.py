@@ -1,0 +1,40 @@
+"""Refuses launches that ran the wrong code, and sides that ran the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sfbench.errors import UsageError
+from sfbench.gate.model import ArmName
+from sfbench.schema import ModuleFile
+
+
+def check_code(arm: ArmName, modules: Sequence[ModuleFile]) -> None:
+    """Refuse a launch that did not run the checkout it was told to.
+
+    Raises:
+        UsageError: a module came from the person's own working tree, or none from the checkout.
+    """
+    foreign = [module.path for module in modules if module.foreign]
+    if foreign:
+        raise UsageError(
+            f"{arm}: {foreign[0]} was imported from the working tree instead of the checkout that "
+            "is measured (an editable install pins it there, say, or a path in the script). "
+            "Uninstall it, and put its source folder on PYTHONPATH."
+        )
+    if not modules:
+        raise UsageError(f"{arm}: no module came from the checkout: what was run is not in it")
+
+
+def check_different(base: Sequence[ModuleFile], candidate: Sequence[ModuleFile]) -> None:
+    """Refuse two sides that imported the same code.
+
+    Raises:
+        UsageError: every module file is the same on both sides.
+    """
+    if {(m.path, m.sha256) for m in base} == {(m.path, m.sha256) for m in candidate}:
+        raise UsageError(
+            f"both sides ran the same code ({len(base)} module files are identical): the change is "
+            "not in what the script imports, so there is nothing to measure. Use --paths to skip "
+            "the gate for such changes, or `sfbench gate calibrate` for an A/A comparison."
+        )

@@ -1,0 +1,66 @@
+"""One side's launches as a sweep result of one point, for the HTML report and the parts."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sfbench.analyze.points import analyze
+from sfbench.collect.frames import step_frame
+from sfbench.collect.model import MeasuredLaunch
+from sfbench.gate.decision import MIN_VALUES, centre, estimate
+from sfbench.gate.model import GateReport, SlotValue
+from sfbench.plan.machine import Machine
+from sfbench.plan.model import SweepPlan
+from sfbench.schema import LADDER, Environment, Interval, Point, SweepResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """What was launched of one side."""
+
+    name: str
+    launches: tuple[MeasuredLaunch, ...]
+    slots: tuple[SlotValue, ...]
+    """One per launch."""
+    environment: Environment
+
+
+def side_result(side: Side, plan: SweepPlan, machine: Machine, anchor: float | None) -> SweepResult:
+    """Analyze the launches of one side, all at the same device count.
+
+    ``anchor``: the base's samples/s at one device, what efficiency is measured by; there is no
+    point at 1 device.
+    """
+    ladder = replace(plan, rungs=LADDER)
+    analysis = analyze(ladder, machine, side.launches, step_frame(side.launches))
+    return SweepResult(
+        name=side.name,
+        target=plan.target.name if plan.target.is_workload else str(plan.target.script),
+        script_args=plan.target.args,
+        device_type=plan.device_type,
+        emulated=analysis.emulated,
+        scaling=plan.scaling,
+        points=tuple(_anchored(point, side.slots, anchor) for point in analysis.points),
+        environment=side.environment,
+    )
+
+
+def with_verdict(result: SweepResult, report: GateReport) -> SweepResult:
+    """The candidate's result with the gate's words, for the page that shows both sides."""
+    said = (report.headline, *report.reasons, *report.warnings)
+    return replace(result, warnings=(*said, *result.warnings))
+
+
+def _anchored(point: Point, slots: Sequence[SlotValue], anchor: float | None) -> Point:
+    if anchor is None or point.status != "ok":
+        return point
+    ideal = point.devices * anchor
+    ratios = [slot.samples_per_s / ideal for slot in slots]
+    efficiency = Interval(value=statistics.median(ratios), low=None, high=None)
+    if len(ratios) >= MIN_VALUES:
+        found = estimate(centre([math.log(ratio) for ratio in ratios]))
+        efficiency = Interval(value=1 + found.value, low=1 + found.low, high=1 + found.high)
+    return replace(point, efficiency=efficiency, ideal_samples_per_s=ideal)

@@ -1,0 +1,233 @@
+"""A report's words: the headline, why, and what to be careful with. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from sfbench import units
+from sfbench.gate.calibrations import OLD_DAYS
+from sfbench.gate.decision import LOOKS
+from sfbench.gate.model import GateReport, Rate, SideReport, Verdict
+
+SUSPECT_EFFICIENCY = 1.05
+"""Above this the one-device rate is doubted, not the job admired."""
+GREW = 0.02
+"""A part that changed by less than this ratio of the base's step is called unchanged."""
+
+TITLES: dict[Verdict, str] = {
+    "pass": "PASS",
+    "fail": "REGRESSION",
+    "inconclusive": "INCONCLUSIVE",
+    "contaminated": "CONTAMINATED",
+    "not-touched": "NOT TOUCHED",
+    "broken": "BROKEN",
+    "not-measured": "NOT MEASURED",
+}
+_PARTS = {
+    "data": "data loading",
+    "communication": "communication",
+    "compute": "compute",
+    "straggler": "straggler",
+    "jitter": "jitter",
+    "host": "host contention",
+}
+
+
+def headline(report: GateReport) -> str:
+    """``REGRESSION: 8 devices 2560 -> 1970 samples/s (-23 %, 95 % CI -26 to -20, 8 pairs).``"""
+    title = f"{TITLES[report.verdict]}: {_devices(report.devices)}"
+    if report.base is None or report.candidate is None:
+        return f"{TITLES[report.verdict]}: {report.target} against {report.against}."
+    rates = (
+        f"{units.rate(report.base.samples_per_s)} -> {units.rate(report.candidate.samples_per_s)}"
+    )
+    return f"{title} {rates} samples/s{_interval(report)}."
+
+
+def reasons(report: GateReport, *, shifted: bool) -> Iterator[str]:
+    """Why it is so, and what to do. ``shifted``: the control's level shifted in time."""
+    if report.verdict == "contaminated":
+        yield _contaminated(report, shifted=shifted)
+    if report.verdict == "inconclusive":
+        yield _inconclusive(report)
+    yield from _floor(report)
+    if report.verdict == "fail":
+        yield from _why(report)
+
+
+def warnings(report: GateReport, *, stale_base: bool) -> Iterator[str]:
+    """What a reader of the numbers must know."""
+    if report.emulated:
+        yield "emulated accelerator: its layers take a set time, these are no figures of a device"
+    if report.oversubscribed:
+        yield "oversubscribed: the devices share cores, so figures depend on all else that runs"
+    if stale_base:
+        yield (
+            f"{report.against} has commits that the working tree does not contain: what they "
+            "gained counts against the candidate. Merge them, or give their common ancestor as "
+            "--base"
+        )
+    if report.control is None:
+        yield "no control: the cached rung could not run, so a moving machine would not be noticed"
+    yield from _suspect(report)
+    yield from _calibration(report)
+
+
+def _devices(count: int) -> str:
+    return "1 device" if count == 1 else f"{count} devices"
+
+
+def _interval(report: GateReport) -> str:
+    if report.change is None:
+        return ""
+    value, low, high = (
+        f"{100 * ratio:+.0f}"
+        for ratio in (report.change.value, report.change.low, report.change.high)
+    )
+    return f" ({value} %, 95 % CI {low} to {high}, {report.pairs} pairs)"
+
+
+def _contaminated(report: GateReport, *, shifted: bool) -> str:
+    rest = "Run again when the machine is quiet."
+    if shifted:
+        return (
+            "The machine changed its speed while it was measured: the cached rung, which loads no "
+            f"data, did as well, and stayed there. {rest}"
+        )
+    by = "" if report.control is None else f" by {100 * report.control.value:+.0f} %"
+    return (
+        f"The cached rung, which loads no data, moved as well{by}: either something else on this "
+        "machine changed, or the change is not in the data pipeline alone. What the gate saw says "
+        f"nothing of the pipeline. {rest}"
+    )
+
+
+def _inconclusive(report: GateReport) -> str:
+    margin = units.percent(report.margin)
+    if report.pairs < LOOKS[0]:
+        return (
+            f"The budget allowed {report.pairs} pairs, and {LOOKS[0]} are the least that support "
+            f"a verdict: give --budget {_budget(report, LOOKS[0])} or more."
+        )
+    if report.pairs_needed is None:
+        return (
+            f"The change is too near to the margin of {margin}, or too uncertain, for any "
+            "practical number of pairs. Choose another --margin, or free the machine of other work."
+        )
+    return (
+        f"The interval still includes the margin of {margin}. With noise like this about "
+        f"{report.pairs_needed} pairs are needed (--budget {_budget(report, report.pairs_needed)}; "
+        f"looks are after {', '.join(map(str, LOOKS))}). A wider --margin or a quieter machine "
+        "needs fewer."
+    )
+
+
+def _budget(report: GateReport, pairs: int) -> str:
+    """Seconds, rounded up to tens."""
+    return str(10 * int(report.pair_s * (pairs + 1) // 10 + 1))
+
+
+def _floor(report: GateReport) -> Iterator[str]:
+    side, floor = report.candidate, report.min_efficiency
+    if floor is None or side is None or side.efficiency is None:
+        return
+    if side.efficiency < floor:
+        yield (
+            f"Efficiency {units.percent(side.efficiency)} is below the floor of "
+            f"{units.percent(floor)}."
+        )
+
+
+def _why(report: GateReport) -> Iterator[str]:
+    """Which part of the step grew; the others in a word."""
+    base, candidate = report.base, report.candidate
+    if base is None or candidate is None:
+        return
+    changes = _changes(base, candidate)
+    grew = [p for p, by in changes.items() if by > GREW and _share(p, candidate) > _share(p, base)]
+    grew.sort(key=lambda part: -changes[part])
+    said = [_grew(part, base, candidate) for part in grew]
+    same = [_PARTS[part] for part, by in changes.items() if abs(by) <= GREW and part in _NAMED]
+    if same:
+        said.append(f"{' and '.join(same)} unchanged")
+    if said:
+        sentence = "; ".join(said)
+        yield f"{sentence[0].upper()}{sentence[1:]}."
+
+
+_NAMED = ("data", "communication", "compute")
+"""Parts worth a word where they did not change."""
+
+
+def _changes(base: SideReport, candidate: SideReport) -> dict[str, float]:
+    """By how much the time per sample of each part grew, as a ratio of the base's whole."""
+    slower = base.samples_per_s / candidate.samples_per_s
+    before, after = dataclasses.asdict(base.parts), dataclasses.asdict(candidate.parts)
+    return {
+        part: after[part] * slower - before[part]
+        for part in _PARTS
+        if before[part] is not None and after[part] is not None
+    }
+
+
+def _grew(part: str, base: SideReport, candidate: SideReport) -> str:
+    before, after = max(_share(part, base), 0.0), _share(part, candidate)
+    text = f"{_PARTS[part]} grew from {units.percent(before)} to {units.percent(after)} of the step"
+    if part == "data" and base.fetch_s_per_sample and candidate.fetch_s_per_sample:
+        text += (
+            f" (seconds per sample {units.seconds(base.fetch_s_per_sample)} -> "
+            f"{units.seconds(candidate.fetch_s_per_sample)})"
+        )
+    return text
+
+
+def _share(part: str, side: SideReport) -> float:
+    """Of a part that is known to have been measured."""
+    share: float = getattr(side.parts, part)
+    return share
+
+
+def _suspect(report: GateReport) -> Iterator[str]:
+    for name, side in (("base", report.base), ("candidate", report.candidate)):
+        if side is not None and (side.efficiency or 0.0) > SUSPECT_EFFICIENCY:
+            yield (
+                f"{name}: efficiency {units.percent(side.efficiency)} is above "
+                f"{units.percent(SUSPECT_EFFICIENCY)}: the one-device rate is suspect"
+            )
+
+
+def _calibration(report: GateReport) -> Iterator[str]:
+    note = report.calibration
+    if note is None:
+        yield (
+            "not calibrated on this machine: `sfbench gate calibrate` tells what it can and "
+            "cannot detect"
+        )
+    elif note.age_days > OLD_DAYS:
+        yield (
+            f"the calibration of this machine is {note.age_days:.0f} days old: run "
+            "`sfbench gate calibrate` again"
+        )
+
+
+def calibrated(report: GateReport) -> str | None:
+    """``Calibrated 3 days ago at a margin of 8%: false FAIL 0% (at most 0.1%), …``"""
+    note = report.calibration
+    if note is None:
+        return None
+    caught = (
+        "no slow-down is caught for certain"
+        if note.caught is None
+        else f"a slow-down of {units.percent(note.caught)} is caught in 95 of 100 runs"
+    )
+    age = f"{note.age_days:.0f} day{'' if round(note.age_days) == 1 else 's'}"
+    return (
+        f"Calibrated {age} ago at a margin of {units.percent(note.margin)}: false FAIL "
+        f"{rate(note.false_fail)}, {caught}."
+    )
+
+
+def rate(of: Rate) -> str:
+    """``0.00 % (at most 0.07 %, 4000 draws)``."""
+    return f"{100 * of.value:.2f} % (at most {100 * of.upper:.2f} %, {of.draws} draws)"

@@ -1,0 +1,213 @@
+"""Launches the sides of a gate and keeps what they measured."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from sfbench.collect.model import MeasuredLaunch
+from sfbench.errors import InterruptedSweep, MeasureError, ScriptError
+from sfbench.gate.arms import Arm, Arms
+from sfbench.gate.imports import check_code, check_different
+from sfbench.gate.loop import Measure
+from sfbench.gate.model import ArmName, GateOptions, SlotValue
+from sfbench.gate.slots import Unsteady, slot_value
+from sfbench.launch.local import LocalLauncher
+from sfbench.plan.machine import Machine
+from sfbench.plan.make import pinning
+from sfbench.plan.model import LaunchPlan, SweepPlan
+from sfbench.progress import Observer
+from sfbench.schema import LADDER, CodeRoot, LaunchRecord, Rung
+from sfbench.sweeps import run_launch
+
+LADDER_PAIRS = 2
+"""Pairs that measure all rungs, for the parts of the step and the one-device rate."""
+DECIDING: tuple[Rung, ...] = ("train", "cached")
+"""What all pairs measure: the job, and the control."""
+SECOND_TRIES = 3
+"""Launches without a steady state that are made again, over the whole gate."""
+
+
+class GateObserver(Observer, Protocol):
+    """What a gate tells while it runs, beside its launches."""
+
+    def pair_started(self, arm: ArmName, pair: int) -> None:
+        """A side is launched as part of a pair, counted from 0."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateJob:
+    """What is run, and how."""
+
+    plan: SweepPlan
+    machine: Machine
+    options: GateOptions
+    command: str
+    """For the report: how to run it again."""
+
+
+class Sides:
+    """Everything that one gate launches, in one launcher."""
+
+    def __init__(
+        self, job: GateJob, launcher: LocalLauncher, logs: Path, observer: GateObserver
+    ) -> None:
+        """``logs``: folder for the ranks' logs."""
+        self._job = job
+        self._launcher = launcher
+        self._logs = logs
+        self._observer = observer
+        self._launches = 0
+        self._second_tries = SECOND_TRIES
+        self.launches: dict[ArmName, list[MeasuredLaunch]] = {"base": [], "candidate": []}
+        self.slots: dict[ArmName, list[SlotValue]] = {"base": [], "candidate": []}
+
+    def measure_in(self, arms: Arms | None, *, ladder_pairs: int = 0) -> Measure:
+        """How to launch a side from its checkout; None: from where the script lies.
+
+        The first ``ladder_pairs`` pairs measure all rungs.
+        """
+
+        def measure(arm: ArmName, pair: int) -> SlotValue:
+            self._observer.pair_started(arm, pair)
+            ladder = pair < ladder_pairs or self._job.options.min_efficiency is not None
+            rungs: tuple[Rung, ...] = LADDER if ladder else DECIDING
+            launched, slot = self._steady(arm, pair, arms.get(arm) if arms else None, rungs)
+            self.launches[arm].append(launched)
+            self.slots[arm].append(slot)
+            if arms is not None and pair == 0:
+                self._check_sides(arms)
+            return slot
+
+        return measure
+
+    def record(self, arm: ArmName) -> LaunchRecord | None:
+        """What the first launch of a side left."""
+        return self.launches[arm][0].record if self.launches[arm] else None
+
+    def _steady(
+        self, arm: ArmName, pair: int, checkout: Arm | None, rungs: tuple[Rung, ...]
+    ) -> tuple[MeasuredLaunch, SlotValue]:
+        """A launch with a steady state; one without is made again, a few times in all."""
+        while True:
+            launched = self._launch(arm, checkout, rungs)
+            try:
+                return launched, slot_value(arm, pair, launched)
+            except Unsteady:
+                self._second_tries -= 1
+                if self._second_tries < 0:
+                    raise
+
+    def _launch(
+        self, arm: ArmName, checkout: Arm | None, rungs: tuple[Rung, ...]
+    ) -> MeasuredLaunch:
+        """One launch of one side.
+
+        Raises:
+            ScriptError, MeasureError: it gave nothing; the text says which side.
+        """
+        plan = replace(self._job.plan, rungs=rungs)
+        code = None
+        if checkout is not None:
+            plan, code = in_checkout(plan, checkout)
+        launched = run_launch(
+            plan,
+            self._launch_plan(plan, len(self.launches[arm])),
+            self._logs / arm,
+            self._observer,
+            self._launcher.run,
+            code=code,
+        )
+        self._launches += 1
+        if launched.record is None:
+            raise _broken(arm, launched, self._logs / arm)
+        if code is not None:
+            check_code(arm, launched.record.modules)
+        return launched
+
+    def _launch_plan(self, plan: SweepPlan, round_: int) -> LaunchPlan:
+        options = self._job.options
+        return LaunchPlan(
+            index=self._launches,
+            round=round_,
+            devices=options.devices,
+            cores=pinning(plan, options.devices, self._job.machine),
+            seconds=options.seconds,
+            seed=options.seed + self._launches,
+        )
+
+    def _check_sides(self, arms: Arms) -> None:
+        """Once both have run: sides that are meant to differ must."""
+        base, candidate = self.record("base"), self.record("candidate")
+        if base is not None and candidate is not None and arms.base.commit != arms.candidate.commit:
+            check_different(base.modules, candidate.modules)
+
+
+@contextmanager
+def opened(job: GateJob, observer: GateObserver) -> Iterator[Sides]:
+    """A launcher for one gate; the ranks' logs are kept only where a side gave nothing."""
+    logs = Path(tempfile.mkdtemp(prefix="sfbench-gate-logs-"))
+    plan, kept = job.plan, False
+    try:
+        with LocalLauncher(
+            threads=plan.threads_per_device, device_type=plan.device_type
+        ) as launcher:
+            yield Sides(job, launcher, logs, observer)
+    except (ScriptError, MeasureError):
+        kept = True
+        raise
+    finally:
+        if not kept:
+            shutil.rmtree(logs)
+
+
+def in_checkout(plan: SweepPlan, arm: Arm) -> tuple[SweepPlan, CodeRoot]:
+    """The plan with its script, and arguments that lead into the repository, in a side's checkout.
+
+    Raises:
+        ScriptError: the script does not exist there.
+    """
+    target = plan.target
+    script = _moved(target.script, arm)
+    if not script.is_file():
+        raise ScriptError(f"{arm.name} is broken: it has no {target.script.name} ({arm.commit})")
+    args = tuple(_moved_argument(arg, arm) for arg in target.args)
+    code = CodeRoot(
+        folder=str(arm.folder), instead_of=str(arm.root), cwd=str(_moved(Path.cwd(), arm))
+    )
+    return replace(plan, target=replace(target, script=script, args=args)), code
+
+
+def _moved(path: Path, arm: Arm) -> Path:
+    """A path in the repository as it is in the checkout; any other stays."""
+    whole = path.resolve()
+    return arm.folder / whole.relative_to(arm.root) if whole.is_relative_to(arm.root) else path
+
+
+def _moved_argument(arg: str, arm: Arm) -> str:
+    """``/repo/config.yaml`` or ``--config=/repo/config.yaml``."""
+    option, equals, value = arg.rpartition("=")
+    if not Path(value).is_absolute():
+        return arg
+    return f"{option}{equals}{_moved(Path(value), arm)}"
+
+
+def _broken(
+    arm: ArmName, launched: MeasuredLaunch, logs: Path
+) -> ScriptError | MeasureError | InterruptedSweep:
+    error = launched.outcome.error
+    if error is None:
+        return MeasureError(f"{arm}: {launched.outcome.status}")
+    if error.kind == "interrupted":
+        return InterruptedSweep(error.message)
+    last = "".join(f"\n    {line}" for line in error.last_lines)
+    text = f"{error.message}{last}\nThe ranks' logs: {logs}"
+    if error.script_fault:
+        return ScriptError(f"{arm} is broken: {text}")
+    return MeasureError(f"{arm} could not be measured: {text}")

@@ -1,0 +1,192 @@
+"""What a gate starts from: patterns of paths, stored results, fingerprints, imported modules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sfbench.collect.result import load_result
+from sfbench.errors import ResultError, ScriptError, UsageError
+from sfbench.gate.arms import Arm
+from sfbench.gate.fingerprint import differences, of_result
+from sfbench.gate.imports import check_code, check_different
+from sfbench.gate.paths import parse, touched
+from sfbench.gate.stored import stored_base
+from sfbench.gate_launches import in_checkout
+from sfbench.plan.model import SweepPlan, Target
+from sfbench.schema import LaunchSummary, ModuleFile, Point, Share, SweepResult
+
+GOLDEN = load_result(Path(__file__).parents[1] / "golden" / "sweep-schema1.json")
+
+
+# ---- paths ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("transforms.py", "transforms.py", True),
+        ("transforms.py", "src/transforms.py", True),
+        ("transforms.py", "my_transforms.py", False),
+        ("data/**", "data/a/b.py", True),
+        ("data/**", "data", False),
+        ("data/**", "metadata/a.py", False),
+        ("data", "data/a.py", True),
+        ("data/*.py", "data/a.py", True),
+        ("data/*.py", "data/a/b.py", False),
+        ("src/**/aug.py", "src/aug.py", True),
+        ("src/**/aug.py", "src/a/b/aug.py", True),
+        ("**/aug.py", "aug.py", True),
+        ("./data/?.py", "data/a.py", True),
+        ("a+b.py", "a+b.py", True),
+    ],
+)
+def test_patterns(pattern: str, path: str, matches: bool) -> None:
+    assert touched(["README.md", path], [pattern]) is matches
+
+
+def test_several_patterns_are_parted_by_commas() -> None:
+    assert parse("data/**, transforms.py,") == ("data/**", "transforms.py")
+    with pytest.raises(UsageError, match="--paths"):
+        parse(" , ")
+
+
+# ---- stored results ------------------------------------------------------------------------------
+
+
+def launch(number: int, *blocks: float) -> LaunchSummary:
+    return LaunchSummary(
+        launch=number, round=number, status="ok", samples_per_s=1.0, steps=10, start_s=0.0,
+        wall_s=1.0, setup_s=0.0, warmup_s=0.0, measured_s=1.0, blocks=blocks,
+    )  # fmt: skip
+
+
+def eight() -> Point:
+    point = GOLDEN.points[3]
+    assert point.devices == 8
+    return replace(point, launches=tuple(launch(n, 2400.0, 2500.0 + n, 2600.0) for n in range(4)))
+
+
+def with_eight(point: Point) -> SweepResult:
+    return replace(GOLDEN, points=(*GOLDEN.points[:3], point))
+
+
+def test_a_stored_result_becomes_a_base() -> None:
+    point = eight()
+    assert point.time_share is not None
+    assert point.samples_per_s is not None
+    share = replace(point.time_share, data=Share(value=0.2))
+    stored = stored_base(with_eight(replace(point, time_share=share)), 8)
+    assert stored.rates == (2500.0, 2501.0, 2502.0, 2503.0)
+    assert stored.cached_samples_per_s == pytest.approx(point.samples_per_s.value / 0.8)
+    assert (stored.name, stored.devices, stored.parts.data) == (GOLDEN.name, 8, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("point", "told"),
+    [
+        (replace(eight(), devices=4), "no point at 8 devices"),
+        (replace(eight(), status="failed", error="rank 3 died\nmore"), "no figure: rank 3 died$"),
+        (replace(eight(), steps_measured=0), "no step was measured"),
+        (replace(eight(), launches=(launch(0, 1.0),)), "1 launches at 8 devices say nothing"),
+        (replace(eight(), time_share=None), "the cached rung was not measured"),
+    ],
+)
+def test_what_holds_nothing_to_compare_with_is_refused(point: Point, told: str) -> None:
+    result = replace(GOLDEN, points=(point,))
+    with pytest.raises(ResultError, match=told):
+        stored_base(result, 8)
+
+
+def test_a_fingerprint_agrees_with_itself() -> None:
+    assert differences(of_result(GOLDEN, 8), of_result(GOLDEN, 8)) == ()
+    assert of_result(GOLDEN, 8).key == of_result(GOLDEN, 8).key
+
+
+def test_every_difference_is_named() -> None:
+    here = replace(
+        GOLDEN,
+        script_args=("--batch-size", "64"),
+        environment=replace(
+            GOLDEN.environment, torch="9.9", cores=96, threads_per_device=7, backend=None
+        ),
+    )
+    told = differences(of_result(GOLDEN, 8), of_result(here, 4))
+    assert [re.split(":", line)[0] for line in told] == [
+        "devices", "cores", "threads per device", "torch", "backend", "script args",
+    ]  # fmt: skip
+    assert f"torch: {GOLDEN.environment.torch} stored, 9.9 here" in told
+    assert of_result(here, 4).key != of_result(GOLDEN, 8).key
+
+
+# ---- checkouts -----------------------------------------------------------------------------------
+
+
+def module(path: str, digest: str = "0", *, foreign: bool = False) -> ModuleFile:
+    return ModuleFile(path=path, sha256=digest, foreign=foreign)
+
+
+def test_a_module_from_the_working_tree_is_refused() -> None:
+    check_code("base", [module("train.py")])
+    with pytest.raises(UsageError, match=r"base: /repo/lib.py was imported from the working tree"):
+        check_code("base", [module("train.py"), module("/repo/lib.py", foreign=True)])
+
+
+def test_a_launch_without_any_module_of_its_checkout_is_refused() -> None:
+    with pytest.raises(UsageError, match="no module came from the checkout"):
+        check_code("candidate", [])
+
+
+def test_sides_that_ran_the_same_code_are_refused() -> None:
+    check_different([module("train.py", "1")], [module("train.py", "2")])
+    check_different([module("train.py")], [module("train.py"), module("new.py")])
+    with pytest.raises(UsageError, match="both sides ran the same code"):
+        check_different([module("train.py")], [module("train.py")])
+
+
+def plan(script: Path, *args: str) -> SweepPlan:
+    target = Target(name="train", script=script, is_workload=False, args=args)
+    return SweepPlan(target=target, name="gate", output=Path("results"))
+
+
+def an_arm(root: Path, folder: Path) -> Arm:
+    return Arm(name="candidate", folder=folder, root=root, commit="c" * 40)
+
+
+def test_script_folder_and_arguments_lead_into_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a checkout, and a person who stands in a folder of their own
+    root, folder = tmp_path / "repo", tmp_path / "a" / "repo"
+    for top in (root, folder):
+        (top / "jobs").mkdir(parents=True)
+        (top / "jobs" / "train.py").touch()
+    monkeypatch.chdir(root / "jobs")
+    given = plan(
+        root / "jobs" / "train.py", f"--config={root}/a.yaml", f"{root}/b", "--lr=0.1", "/data/c"
+    )
+    moved, code = in_checkout(given, an_arm(root, folder))
+    assert moved.target.script == folder / "jobs" / "train.py"
+    assert moved.target.args == (f"--config={folder}/a.yaml", f"{folder}/b", "--lr=0.1", "/data/c")
+    assert (code.folder, code.cwd) == (str(folder), str(folder / "jobs"))
+
+
+def test_a_folder_outside_the_repository_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, folder = tmp_path / "repo", tmp_path / "a" / "repo"
+    folder.mkdir(parents=True)
+    root.mkdir()
+    (folder / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    _, code = in_checkout(plan(root / "train.py"), an_arm(root, folder))
+    assert code.cwd == str(tmp_path)
+
+
+def test_a_side_without_the_script_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "repo"
+    with pytest.raises(ScriptError, match=r"candidate is broken: it has no train\.py"):
+        in_checkout(plan(root / "train.py"), an_arm(root, tmp_path / "a"))

@@ -1,0 +1,295 @@
+"""What a gate says, and everywhere it says it."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from gates import (
+    HEAVY,
+    JITTER,
+    LIGHT,
+    OPTIONS,
+    SEEN,
+    SUBJECT,
+    Machine,
+    compare,
+    judge,
+    with_options,
+)
+
+from sfbench.gate.actions import MOST, annotation_lines
+from sfbench.gate.junit import render_junit
+from sfbench.gate.loop import Compared
+from sfbench.gate.markdown import MOST_BYTES, render_markdown
+from sfbench.gate.model import CalibrationNote, GateOptions, GateReport, Rate, Verdict
+from sfbench.gate.report import Seen, Subject, compared_report, to_json, unmeasured_report
+from sfbench.gate.rows import Row, rows
+from sfbench.gate.stored import Stored
+from sfbench.gate.text import render_text
+
+RATES = [2560.0 * jitter for jitter in JITTER]
+NOTE = CalibrationNote(
+    measured_at="2026-01-02T03:04:05+00:00",
+    age_days=3.2,
+    margin=0.08,
+    false_fail=Rate(value=0.0, upper=0.00075, draws=4000),
+    caught=0.11,
+    control_band=0.03,
+)
+
+
+def report_of(
+    machine: Machine,
+    options: GateOptions = OPTIONS,
+    *,
+    subject: Subject = SUBJECT,
+    seen: Seen = SEEN,
+    calibration: CalibrationNote | None = NOTE,
+) -> GateReport:
+    compared: Compared = compare(machine, options)
+    return compared_report(subject, judge(options), compared, seen, calibration=calibration)
+
+
+def slower() -> GateReport:
+    return report_of(Machine(RATES, [0.77 * rate for rate in RATES]))
+
+
+def test_a_regression_says_how_much_how_sure_and_why() -> None:
+    found = slower()
+    assert found.headline == (
+        "REGRESSION: 8 devices 2565 -> 1975 samples/s (-23 %, 95 % CI -23 to -23, 10 pairs)."
+    )
+    # data: 0.2455 / 0.77 - 0.02 = 0.30 of the base's step; communication: 0.1 / 0.77 = 0.13
+    assert found.reasons == (
+        "Data loading grew from 2% to 25% of the step (seconds per sample 4.10 ms -> 9.80 ms); "
+        "communication and compute unchanged.",
+    )
+    assert found.warnings == ()
+
+
+def test_efficiency_of_both_sides_is_anchored_to_the_base() -> None:
+    found = slower()
+    assert found.base is not None
+    assert found.candidate is not None
+    assert found.base.efficiency == pytest.approx(found.base.samples_per_s / 3200)
+    assert found.candidate.efficiency == pytest.approx(found.candidate.samples_per_s / 3200)
+
+
+def test_several_parts_that_grew_are_one_reason() -> None:
+    # GIVEN a step that takes twice as long: communication grew more than data
+    worse = replace(HEAVY, communication=0.5, data=0.1, compute=0.4)
+    found = report_of(Machine(RATES, [0.5 * r for r in RATES]), seen=replace(SEEN, candidate=worse))
+    assert found.reasons == (
+        "Communication grew from 13% to 50% of the step; data loading grew from 2% to 10% of the "
+        "step (seconds per sample 4.10 ms -> 9.80 ms); compute unchanged.",
+    )
+
+
+def test_no_reason_is_made_up_where_parts_were_not_measured() -> None:
+    unknown = replace(LIGHT, data=None, communication=None, compute=None)
+    found = report_of(Machine(RATES, [0.5 * r for r in RATES]), seen=replace(SEEN, base=unknown))
+    assert found.reasons == ()
+
+
+def test_a_pass_needs_no_reason() -> None:
+    found = report_of(Machine(RATES, RATES))
+    assert found.headline.startswith("PASS: 8 devices 2563 -> 2563 samples/s (+0 %, 95 % CI")
+    assert found.reasons == ()
+
+
+def test_inconclusive_says_what_it_would_take() -> None:
+    noisy = [0.85, 0.99, 0.88, 0.97, 0.90, 0.95] * 3
+    found = report_of(Machine([1.0], [0.97 * ratio + 0.01 for ratio in noisy]))
+    assert found.verdict == "inconclusive"
+    (reason,) = found.reasons
+    if found.pairs_needed is None:
+        assert "any practical number of pairs" in reason
+    else:
+        assert f"about {found.pairs_needed} pairs are needed" in reason
+
+
+def test_a_change_far_from_the_margin_tells_a_number_of_pairs() -> None:
+    noisy = [0.95, 1.09, 0.98, 1.07, 1.00, 1.05] * 3
+    found = report_of(Machine([1.0], noisy), with_options(budget_s=100.0))
+    assert (found.verdict, found.pairs) == ("inconclusive", 6)
+    assert found.pairs_needed is not None
+    assert f"about {found.pairs_needed} pairs are needed (--budget " in found.reasons[0]
+
+
+def test_a_budget_that_is_too_small_is_told() -> None:
+    found = report_of(Machine(RATES, RATES), with_options(budget_s=30.0))
+    assert found.reasons == (
+        "The budget allowed 1 pairs, and 6 are the least that support a verdict: "
+        "give --budget 80 or more.",
+    )
+
+
+def test_contamination_tells_a_shift_from_a_difference() -> None:
+    machine = Machine(RATES, RATES)
+    machine.cached = lambda arm, pair: 3000.0 * (0.6 if pair >= 3 else 1.0)
+    assert "changed its speed while it was measured" in report_of(machine).reasons[0]
+    machine = Machine(RATES, RATES)
+    machine.cached = lambda arm, pair: 3000.0 * (0.8 if arm == "candidate" else 1.0)
+    assert "moved as well by -20 %" in report_of(machine).reasons[0]
+
+
+def test_a_floor_is_named() -> None:
+    found = report_of(Machine(RATES, RATES), with_options(min_efficiency=0.85))
+    assert found.verdict == "fail"
+    assert "Efficiency 80% is below the floor of 85%." in found.reasons
+
+
+def test_warnings_are_told_beside_the_numbers() -> None:
+    machine = Machine([2.0 * rate for rate in RATES], [2.0 * rate for rate in RATES])
+    machine.cached = lambda arm, pair: None
+    found = report_of(
+        machine,
+        subject=replace(SUBJECT, stale_base=True),
+        seen=replace(SEEN, emulated=True, oversubscribed=True),
+        calibration=replace(NOTE, age_days=31.0),
+    )
+    starts = [warning.split(":")[0].split(" has")[0] for warning in found.warnings]
+    assert starts == [
+        "emulated accelerator",
+        "oversubscribed",
+        "main",
+        "no control",
+        "base",
+        "candidate",
+        "the calibration of this machine is 31 days old",
+    ]
+    assert "160% is above 105%" in found.warnings[4]
+
+
+def test_a_machine_without_calibration_is_told() -> None:
+    (warning,) = report_of(Machine(RATES, RATES), calibration=None).warnings
+    assert warning.startswith("not calibrated on this machine")
+
+
+def test_a_stored_base_is_shown_as_it_was() -> None:
+    stored = Stored(
+        name="nightly", devices=8, rates=(2500.0, 2600.0, 2550.0), cached_samples_per_s=3000.0,
+        solo_samples_per_s=400.0, commit=None, parts=LIGHT,
+    )  # fmt: skip
+    compared = compare(Machine(RATES, RATES))
+    found = compared_report(SUBJECT, judge(), compared, SEEN, stored=stored)
+    assert found.base is not None
+    assert (found.base.samples_per_s, found.base.efficiency) == (2550.0, 2550.0 / 3200)
+
+
+# ---- where it is said ----------------------------------------------------------------------------
+
+
+def error_report(verdict: Verdict = "broken") -> GateReport:
+    reason = "candidate is broken: rank 1: ValueError: <b>|\n    ```\x1b[0m last line"
+    return unmeasured_report(SUBJECT, OPTIONS, verdict, reason)
+
+
+def verdicts() -> dict[Verdict, GateReport]:
+    noisy = [0.85, 0.99, 0.88, 0.97, 0.90, 0.95] * 3
+    shaken = Machine(RATES, RATES)
+    shaken.cached = lambda arm, pair: 3000.0 * (0.6 if pair >= 3 else 1.0)
+    return {
+        "pass": report_of(Machine(RATES, RATES)),
+        "fail": slower(),
+        "inconclusive": report_of(Machine([1.0], noisy)),
+        "contaminated": report_of(shaken),
+        "not-touched": unmeasured_report(SUBJECT, OPTIONS, "not-touched", "Nothing matches a, b."),
+        "broken": error_report(),
+        "not-measured": error_report("not-measured"),
+    }
+
+
+ALL = verdicts()
+
+
+def test_figures_as_rows() -> None:
+    assert rows(slower()) == (
+        Row(name="samples/s", base="2565", candidate="1975", change="-23 % (-23 to -23)"),
+        Row(name="efficiency", base="80%", candidate="62%", change="–"),
+        Row(name="data loading, of the step", base="2%", candidate="25%", change="–"),
+        Row(name="communication, of the step", base="13%", candidate="10%", change="–"),
+        Row(name="compute, of the step", base="80%", candidate="62%", change="–"),
+        Row(
+            name="seconds per sample of a loader worker",
+            base="4.10 ms", candidate="9.80 ms", change="–",
+        ),
+        Row(name="control (no data loading)", base="–", candidate="–", change="+0 % (+0 to +0)"),
+    )  # fmt: skip
+    assert rows(error_report()) == ()
+
+
+@pytest.mark.parametrize("report", ALL.values(), ids=ALL)
+def test_text_fits_its_width_and_begins_with_the_verdict(report: GateReport) -> None:
+    text = render_text(report, 80, color=False)
+    assert text.startswith(report.headline[:60])
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "\x1b[1;" in render_text(report, 80, color=True)
+
+
+def test_text_quotes_the_calibration_and_the_confirmation() -> None:
+    text = render_text(slower(), 200, color=False)
+    assert "Seen again in fresh launches, with the checkouts swapped." in text
+    assert (
+        "Calibrated 3 days ago at a margin of 8%: false FAIL 0.00 % (at most 0.07 %, 4000 draws), "
+        "a slow-down of 11% is caught in 95 of 100 runs."
+    ) in text
+
+
+@pytest.mark.parametrize("report", ALL.values(), ids=ALL)
+def test_json_is_the_report(report: GateReport) -> None:
+    document = json.loads(to_json(report))
+    assert (document["schema"], document["verdict"]) == (1, report.verdict)
+    assert len(document["slots"]) == len(report.slots)
+
+
+@pytest.mark.parametrize("verdict", ALL)
+def test_junit_tells_failures_errors_and_skips_apart(verdict: Verdict) -> None:
+    report = ALL[verdict]
+    suite = ET.fromstring(render_junit(report)).find("testsuite")
+    assert suite is not None
+    counts = {name: int(suite.attrib[name]) for name in ("failures", "errors", "skipped")}
+    assert counts == {
+        "failures": int(verdict == "fail"),
+        "errors": int(verdict in {"broken", "not-measured"}),
+        "skipped": int(verdict in {"inconclusive", "contaminated", "not-touched"}),
+    }
+    case = suite.find("testcase")
+    assert case is not None
+    told = [child for child in case if child.tag != "system-out"]
+    assert len(told) == sum(counts.values())
+    for element in told:
+        assert element.attrib["message"] == report.headline
+        assert element.text
+
+
+@pytest.mark.parametrize("report", ALL.values(), ids=ALL)
+def test_markdown_holds_the_verdict_and_no_markup_of_others(report: GateReport) -> None:
+    text = render_markdown(report)
+    assert report.headline.split(":")[0] in text.splitlines()[0]
+    assert "<b>" not in text
+    assert text.count("```") in {0, 2}
+
+
+def test_markdown_stays_below_what_a_comment_takes() -> None:
+    long = replace(slower(), warnings=("ä" * 1000,) * 100)
+    assert len(render_markdown(long).encode()) <= MOST_BYTES
+
+
+def test_a_regression_is_one_annotation() -> None:
+    (line,) = annotation_lines(slower())
+    assert line.startswith("::error title=sfbench gate::REGRESSION: 8 devices")
+    assert "-23 %25, 95 %25 CI" in line
+    assert "Data loading grew" in line
+
+
+def test_annotations_are_lines_and_at_most_ten() -> None:
+    many = replace(error_report(), warnings=tuple(f"warning {n}" for n in range(20)))
+    lines = annotation_lines(many)
+    assert len(lines) == MOST
+    assert all("\n" not in line for line in lines)
+    assert "%0A" in lines[0]
+    assert [line.split(" ", maxsplit=1)[0] for line in lines] == ["::error", *["::warning"] * 9]
