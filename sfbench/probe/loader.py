@@ -109,6 +109,7 @@ class LoaderHooks:
                 return original(loader)
             key = self._key(loader)
             if self._replay.replays(key):
+                self._tell(key, time.perf_counter(), 0, started=True)
                 return _Later(lambda: original(loader), self, key)
             return self._timed(key, lambda: original(loader), started=True)
 

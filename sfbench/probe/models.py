@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -60,6 +60,17 @@ class ModelHooks:
         self.training_forwards += grad
         samples = samples_in(batch) if self.counts_samples else 0
         self._feed(Forward(id(model), began, time.perf_counter(), samples, grad))
+
+
+def forget_unsynced(models: Iterable[DistributedDataParallel]) -> None:
+    """Make DDP ready to sync after forwards that did not.
+
+    With find_unused_parameters it keeps in mind which parameters were used since the last sync, and
+    fails where one of these has no gradient any more.
+    """
+    for model in models:
+        if model.find_unused_parameters and not model.static_graph:
+            model.reducer._reset_state()
 
 
 def _unsynced(original: Any, model: Any, inputs: Any, kwargs: Any) -> Any:

@@ -13,6 +13,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from sfbench.probe import checkout
@@ -101,7 +102,8 @@ def _run_script(job: RankJob) -> None:
     sys.modules["__main__"] = main
     sys.argv = [path, *job.args]
     sys.path[0:1] = [str(Path(path).parent)]
-    # Ranks come from a fork server; the script's own processes start as they do elsewhere.
+    np.random.seed()
+    # Ranks come from a fork server: neither its random numbers nor its start method are theirs.
     multiprocessing.set_start_method(None, force=True)
     # Workers that start by spawn rebuild path and folder from these.
     multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined] # noqa: PTH109

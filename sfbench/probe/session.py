@@ -22,7 +22,7 @@ from sfbench.probe.flow import Flow, StepEnd
 from sfbench.probe.heartbeat import Heartbeat
 from sfbench.probe.loader import LoaderHooks
 from sfbench.probe.loads import LoadMeter
-from sfbench.probe.models import ModelHooks
+from sfbench.probe.models import ModelHooks, forget_unsynced
 from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace
 from sfbench.probe.patches import Patches
 from sfbench.probe.replay import RungReplay
@@ -302,6 +302,7 @@ class Session:
         elif not apart and self._snapshot is not None:
             self._snapshot.restore()
             self._snapshot = None
+            forget_unsynced(self.models.models)
 
     @property
     def sync_cost_s(self) -> float | None:

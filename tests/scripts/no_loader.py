@@ -34,7 +34,7 @@ dist.barrier()
 
 def get_batch():
     data = np.memmap(path, dtype=np.uint16, mode="r")
-    starts = torch.randint(len(data) - BLOCK, (8,))
+    starts = np.random.randint(len(data) - BLOCK, size=8)
     x = torch.stack([torch.from_numpy(data[i : i + BLOCK].astype(np.int64)) for i in starts])
     y = torch.stack(
         [torch.from_numpy(data[i + 1 : i + 1 + BLOCK].astype(np.int64)) for i in starts]
@@ -46,6 +46,7 @@ model = DDP(Language())
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
 x, y = get_batch()
+print("first tokens", x[:, 0].tolist())
 for _ in range(32 * args.epochs):
     _, loss = model(x, y)
     x, y = get_batch()
