@@ -81,8 +81,10 @@ class Sides:
             launched, slot = self._steady(arm, pair, arms.get(arm) if arms else None, rungs)
             self.launches[arm].append(launched)
             self.slots[arm].append(slot)
-            if arms is not None and pair == 0:
-                self._check_sides(arms)
+            if pair == 0:
+                self._check_anchor(arm)
+                if arms is not None:
+                    self._check_sides(arms)
             return slot
 
         return measure
@@ -141,6 +143,15 @@ class Sides:
             seconds=options.seconds,
             seed=options.seed + self._launches,
         )
+
+    def _check_anchor(self, arm: ArmName) -> None:
+        """A floor for efficiency cannot be judged without the base's one-device rate."""
+        record, floor = self.record(arm), self._job.options.min_efficiency
+        if floor is not None and arm == "base" and record and "solo" in record.unavailable:
+            raise MeasureError(
+                f"--min-efficiency: the base's one-device rate cannot be measured: "
+                f"{record.unavailable['solo']}"
+            )
 
     def _check_sides(self, arms: Arms) -> None:
         """Once both have run: sides that are meant to differ must."""
