@@ -24,7 +24,7 @@ from sfbench.progress import Observer
 from sfbench.schema import SCHEMA, CheckResult, ProbeOptions, RankJob
 
 DEVICES = 2
-SECONDS = 4.0
+SECONDS = 3.0
 """Time in the script's loop, once it is known."""
 NO_PROGRESS_S = 60.0
 """Without progress for so long the script hangs, where the caller does not say otherwise."""

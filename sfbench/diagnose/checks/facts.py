@@ -73,11 +73,11 @@ def sweep_facts(
 
 
 def _samples(steps: npt.NDArray[np.float64] | None) -> float | None:
-    """Mean samples per step and device where the real loader ran."""
+    """Usual samples per step and device where the real loader ran; a last one may be smaller."""
     if steps is None:
         return None
     real = steps[(steps[:, _RUNG] == 0) & (steps[:, _SAMPLES] > 0)]
-    return float(real[:, _SAMPLES].mean()) if len(real) else None
+    return float(np.median(real[:, _SAMPLES])) if len(real) else None
 
 
 def _communication_s(point: Point) -> float | None:
