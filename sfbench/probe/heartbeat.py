@@ -46,8 +46,8 @@ class Heartbeat:
         """Steps ended so far."""
         self._row[1] = count
 
-    def in_step(self, number: int) -> None:
-        """Inside a step that needs all ranks: its number; 0 = in none."""
+    def in_step(self, number: float) -> None:
+        """Inside a step that needs all ranks: its number and how far; 0 = in none."""
         self._row[_IN_STEP] = number
 
     def figures(self, **values: float) -> None:

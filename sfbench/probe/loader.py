@@ -23,9 +23,14 @@ from sfbench.probe.batch import samples_in
 from sfbench.probe.events import Event, Fetch
 from sfbench.probe.patches import Patches
 
+SETTLE_POLL_S = 0.002
+
 
 class Replay(Protocol):
     """What stands in for loaders while a rung replays batches."""
+
+    active: bool
+    """Whether it does just now."""
 
     def replays(self, key: Hashable) -> bool:
         """Whether this loader's batches come from memory just now."""
@@ -47,7 +52,7 @@ class LoaderHooks:
     """Installs itself on torch's loaders and feeds events."""
 
     def __init__(self, feed: Callable[[Event], None], replay: Replay) -> None:
-        self._feed = feed
+        self.feed = feed
         self._replay = replay
         self._depth = threading.local()
         self._main = threading.get_ident()
@@ -81,6 +86,15 @@ class LoaderHooks:
                 break
         return queued
 
+    def settle(self, key: Hashable, limit_s: float) -> None:
+        """Wait until the workers have filled the loader's queue, or for ``limit_s``.
+
+        Until then they take cores from what comes after a rung that loads.
+        """
+        until = time.perf_counter() + limit_s
+        while _under_way(self.iterators.get(key)) > 0 and time.perf_counter() < until:
+            time.sleep(SETTLE_POLL_S)
+
     def queue_length(self, key: Hashable) -> int:
         """workers x prefetch_factor of a loader."""
         loader = self.loaders.get(key)
@@ -109,20 +123,20 @@ class LoaderHooks:
                 return original(loader)
             key = self._key(loader)
             if self._replay.replays(key):
-                self._tell(key, time.perf_counter(), 0, started=True)
+                self._told_start(key, time.perf_counter())
                 return _Later(lambda: original(loader), self, key)
-            return self._timed(key, lambda: original(loader), started=True)
+            return self._started(key, lambda: original(loader))
 
         return iterate
 
     def _around_next(self, original: Any) -> Any:
         def next_batch(iterator: Any) -> Any:
-            if self._nested():
+            if getattr(self._depth, "value", 0):
                 return original(iterator)
             key = getattr(iterator, "_sfbench_key", None) or id(iterator)
-            if self._replay.replays(key):
+            if self._replay.active and self._replay.replays(key):
                 return self.replayed(key)
-            return self._timed(key, lambda: original(iterator), iterator=iterator)
+            return self._fetched(key, original, iterator)
 
         return next_batch
 
@@ -134,7 +148,7 @@ class LoaderHooks:
             self._alive.setdefault(key, source)
             if self._replay.replays(key):
                 return self.replayed(key)
-            return self._timed(key, lambda: original(source))
+            return self._fetched(key, original, source)
 
         return next_batch
 
@@ -164,31 +178,42 @@ class LoaderHooks:
         self._tell(key, began, samples)
         return batch
 
-    def _timed(
-        self, key: Hashable, work: Callable[[], Any], *, started: bool = False, iterator: Any = None
-    ) -> Any:
+    def _started(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Time the making of an iterator."""
         began = time.perf_counter()
         self._depth.value = 1
         try:
-            value = work()
+            iterator = make()
+        finally:
+            self._depth.value = 0
+        self._told_start(key, began)
+        return iterator
+
+    def _told_start(self, key: Hashable, began: float) -> None:
+        left = key in self._unfinished
+        self._unfinished.add(key)
+        main, grad = threading.get_ident() == self._main, torch.is_grad_enabled()
+        self.feed(Fetch(key, began, time.perf_counter(), 0, main, grad, True, left))
+
+    def _fetched(self, key: Hashable, original: Any, source: Any) -> Any:
+        """Time a fetch. In every step: as few instructions as can be."""
+        began = time.perf_counter()
+        self._depth.value = 1
+        try:
+            batch = original(source)
         except StopIteration:
             self._unfinished.discard(key)
             raise
         finally:
             self._depth.value = 0
-        samples = 0 if started else _samples(iterator, value)
-        self._tell(key, began, samples, started=started)
-        if not started:
-            self._replay.keep(key, value, samples)
-        return value
+        samples = _samples(source, batch)
+        self._tell(key, began, samples)
+        self._replay.keep(key, batch, samples)
+        return batch
 
-    def _tell(self, key: Hashable, began: float, samples: int, *, started: bool = False) -> None:
-        main = threading.get_ident() == self._main
-        ended = time.perf_counter()
-        grad, left = torch.is_grad_enabled(), started and key in self._unfinished
-        if started:
-            self._unfinished.add(key)
-        self._feed(Fetch(key, began, ended, samples, main, grad, started, left))
+    def _tell(self, key: Hashable, began: float, samples: int) -> None:
+        main, grad = threading.get_ident() == self._main, torch.is_grad_enabled()
+        self.feed(Fetch(key, began, time.perf_counter(), samples, main, grad))
 
     def _nested(self) -> bool:
         return getattr(self._depth, "value", 0) > 0
@@ -210,8 +235,19 @@ class _Later:
         if self._hooks._replay.replays(self._key):
             return self._hooks.replayed(self._key)
         if self._real is None:
-            self._real = self._hooks._timed(self._key, self._make, started=True)
+            self._real = self._hooks._started(self._key, self._make)
         return next(self._real)
+
+
+def _under_way(iterator: Any) -> int:
+    """Batches that workers have been asked for and have not made yet; 0 where that is not known."""
+    asked = getattr(iterator, "_tasks_outstanding", 0)
+    made = getattr(iterator, "_worker_result_queue", None)
+    pinned = getattr(iterator, "_data_queue", None)
+    if made is None or pinned is None:
+        return 0
+    ready = made.qsize() + (pinned.qsize() if pinned is not made else 0)
+    return int(asked) - int(ready)
 
 
 def _samples(iterator: Any, batch: Any) -> int:

@@ -20,7 +20,7 @@ class ModelHooks:
     """Feeds a Forward for each call of a DDP model."""
 
     def __init__(self, feed: Callable[[Event], None]) -> None:
-        self._feed = feed
+        self.feed = feed
         self._main = threading.get_ident()
         self.models: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
         self._last: Any = None
@@ -59,7 +59,7 @@ class ModelHooks:
         grad = torch.is_grad_enabled()
         self.training_forwards += grad
         samples = samples_in(batch) if self.counts_samples else 0
-        self._feed(Forward(id(model), began, time.perf_counter(), samples, grad))
+        self.feed(Forward(id(model), began, time.perf_counter(), samples, grad))
 
 
 def forget_unsynced(models: Iterable[DistributedDataParallel]) -> None:

@@ -24,7 +24,7 @@ class UpdateHooks:
     """Feeds an Update after each optimizer step, also after one that a scaler skipped."""
 
     def __init__(self, feed: Callable[[Event], None], mark: Callable[[], Any]) -> None:
-        self._feed = feed
+        self.feed = feed
         self._mark = mark
         self._inside_scaler = False
         self._main = threading.get_ident()
@@ -114,4 +114,4 @@ class UpdateHooks:
                 self.by_key.clear()
                 self.settle()
             self.by_key[key] = optimizer
-        self._feed(Update(key, self._began, time.perf_counter(), self._mark(), late))
+        self.feed(Update(key, self._began, time.perf_counter(), self._mark(), late))

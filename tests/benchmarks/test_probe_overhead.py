@@ -24,8 +24,8 @@ from sfbench.probe.heartbeat import Heartbeat
 from sfbench.probe.session import Session
 from sfbench.schema import ProbeOptions, RankJob
 
-PAIRS = 60
-STEPS = 20
+PAIRS = 100
+STEPS = 50
 STEP_S = 0.010
 
 
@@ -33,7 +33,7 @@ class Training:
     """An ordinary loop over a DataLoader with a DDP model, one rank; steps pad to ``step_s``."""
 
     def __init__(self) -> None:
-        data = TensorDataset(torch.randn(64, 16), torch.randint(0, 4, (64,)))
+        data = TensorDataset(torch.randn(1024, 16), torch.randint(0, 4, (1024,)))
         self.loader = DataLoader(data, batch_size=8)
         self.model = DistributedDataParallel(torch.nn.Linear(16, 4))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)

@@ -24,7 +24,10 @@ _TO_WRITE = os.O_WRONLY | os.O_RDWR
 _NOT_DATA = ("/dev/", "/proc/", "/sys/")
 # Caches of tools, which are made for several processes at once.
 _LOCK = ".lock"
-_CACHES = ("torchinductor_", "__pycache__", "/.triton/", "/matplotlib/", "/.nv/")
+_CACHES = (
+    "torchinductor_", "__pycache__", "/.triton/", "/matplotlib/", "/.nv/", "/.cache/torch/",
+    "/.cache/huggingface/", "/.cache/wandb/",
+)  # fmt: skip
 
 
 class FileWatch:
@@ -78,7 +81,7 @@ class FileWatch:
             if self._inside or not isinstance(file, str | os.PathLike) or not isinstance(mode, str):
                 return original(file, mode, *args, **kwargs)
             writes = not _WRITES.isdisjoint(mode)
-            if not writes and not self.setup:
+            if not writes and not self._reading():
                 return original(file, mode, *args, **kwargs)
             return self._seen(lambda: original(file, mode, *args, **kwargs), file, writes, mode)
 
@@ -88,7 +91,7 @@ class FileWatch:
         def open_file(path: Any, flags: int, *args: Any, **kwargs: Any) -> Any:
             writes = bool(flags & _TO_WRITE)
             plain = isinstance(path, str | os.PathLike) and kwargs.get("dir_fd") is None
-            if self._inside or not plain or not (writes or self.setup):
+            if self._inside or not plain or not (writes or self._reading()):
                 return original(path, flags, *args, **kwargs)
             mode = "a" if flags & os.O_APPEND else "w"
             return self._seen(lambda: original(path, flags, *args, **kwargs), path, writes, mode)
@@ -97,7 +100,7 @@ class FileWatch:
 
     def _around_list(self, original: Any) -> Any:
         def listing(path: Any = ".") -> Any:
-            if self._inside or not self.setup or not isinstance(path, str | os.PathLike):
+            if self._inside or not self._reading() or not isinstance(path, str | os.PathLike):
                 return original(path)
             return self._seen(lambda: original(path), path, False, "r")
 
@@ -111,6 +114,9 @@ class FileWatch:
         return wait
 
     # -- notes -----------------------------------------------------------------------------------
+
+    def _reading(self) -> bool:
+        return self.setup and len(self._reads) < _MOST_READ
 
     def _seen(self, work: Callable[[], Any], file: Any, writes: bool, mode: str) -> Any:
         """Do it, and note it: a read with the time before it, a write only where it succeeded."""
@@ -151,8 +157,7 @@ class FileWatch:
         before = self._reads.get(path)
         if before is not None and (before.found or not found):
             return
-        full = before is None and len(self._reads) >= _MOST_READ
-        if full or self._is_no_data(path) or guarded():
+        if self._is_no_data(path) or guarded():
             return
         self._reads[path] = Read(
             path=path,

@@ -33,6 +33,11 @@ LOOK_S = 4.0
 """How long a rank looks for the others before it enters a meeting all the same."""
 SURE_S = 0.2
 """How long a rank has to be seen elsewhere."""
+FORWARD_S = 2.0
+"""The same where it is in a forward, and in the same one."""
+IN_BACKWARD = 0.5
+"""Added to in_step from the start of backward; below that it counts forwards."""
+_FORWARDS = 512
 _PAUSE_S = 0.002
 _KINDS = 64
 """Kinds of meetings that are looked at when they first come up."""
@@ -67,6 +72,14 @@ class MeetingWatch:
         self._known: set[int] = set()
         self._begun = False
         self._updates = 0
+        self._step = 0.0
+        """What the heartbeat's in_step says."""
+        self._forwards = 0
+        self._forward_phase = False
+        self.bytes_in_forward = 0
+        """Carried by collectives (of any group) from an update to the next backward."""
+        self.bytes_after = 0
+        """Carried by them from there to the update: gradients, or what comes of them."""
         self.count = 0
         self.joining = False
         self._joined = 0.0
@@ -81,19 +94,23 @@ class MeetingWatch:
         for name in ("init_process_group", "new_group"):
             patches.wrap(dist, name, self._around_start)
         patches.wrap(DistributedDataParallel, "__init__", self._around_start)
+        patches.wrap(torch.autograd, "backward", self._around_backward)
         patches.wrap(Join, "__enter__", self._around_enter)
         patches.wrap(Join, "__exit__", self._around_exit)
 
     def stepping(self) -> None:
         """A training forward begins whose backward will need all ranks."""
         self._begun = True
-        self._heartbeat.in_step(self._updates + 1)
+        self._forwards = (self._forwards + 1) % _FORWARDS
+        self._step = self._updates + 1 + self._forwards / (4 * _FORWARDS)
+        self._heartbeat.in_step(self._step)
 
     def updated(self) -> None:
         """An optimizer has been stepped."""
-        self._begun = True
+        self._begun = self._forward_phase = True
         self._updates += 1
-        self._heartbeat.in_step(0)
+        self._step = 0.0
+        self._heartbeat.in_step(0.0)
         if self.joining:
             self._joined += 1
             self._heartbeat.figures(joined=self._joined)
@@ -116,16 +133,33 @@ class MeetingWatch:
         """Whether all ranks have seen as much as this one, right after an update."""
         return not self.joining or (self._joins == 1 and self.all_come())
 
+    def _around_backward(self, original: Any) -> Any:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            self._forward_phase = False
+            if self._step > 0.0:
+                self._heartbeat.in_step(self._step + IN_BACKWARD)
+            return original(*args, **kwargs)
+
+        return backward
+
     def _around(self, name: str) -> Callable[[Any], Any]:
         def make(original: Any) -> Any:
             def collective(*args: Any, **kwargs: Any) -> Any:
-                if not self._local() and _of_all(args, kwargs):
-                    self._meet(name, args, kwargs)
+                if not self._local():
+                    self._carry(args, kwargs)
+                    if _of_all(args, kwargs):
+                        self._meet(name, args, kwargs)
                 return original(*args, **kwargs)
 
             return collective
 
         return make
+
+    def _carry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._begun:
+            nbytes = _nbytes(args, kwargs)
+            self.bytes_in_forward += nbytes if self._forward_phase else 0
+            self.bytes_after += 0 if self._forward_phase else nbytes
 
     def _meet(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if threading.get_ident() != self._main:
@@ -155,17 +189,18 @@ class MeetingWatch:
         ``kind`` None: at the end of its script.
         """
         end_s = time.monotonic() + LOOK_S
-        parted: tuple[int, float] | None = None
+        still: tuple[int, float, float] | None = None
         while time.monotonic() < end_s:
-            states = {rank: self._state(other, kind) for rank, other in self._heartbeat.others()}
+            others = dict(self._heartbeat.others())
+            states = {rank: self._state(other, kind) for rank, other in others.items()}
             apart = [rank for rank, state in states.items() if state == "apart"]
             if not apart and "under way" not in states.values():
                 return
             if not apart:
-                parted = None
-            elif parted is None or parted[0] != apart[0]:
-                parted = apart[0], time.monotonic()
-            elif time.monotonic() - parted[1] > SURE_S:
+                still = None
+            elif still is None or still[:2] != (apart[0], others[apart[0]]["in_step"]):
+                still = apart[0], others[apart[0]]["in_step"], time.monotonic()
+            elif time.monotonic() - still[2] > (SURE_S if _certain(still[1]) else FORWARD_S):
                 self._part(apart[0])
             time.sleep(_PAUSE_S)
 
@@ -175,7 +210,7 @@ class MeetingWatch:
             return "through"
         if kind and other["meetings"] == self.count:
             return "apart" if other["meeting_kind"] != kind and self._ran_out() else "here"
-        return "apart" if other["in_step"] > self._updates else "under way"
+        return "apart" if int(other["in_step"]) > self._updates else "under way"
 
     def _around_start(self, original: Any) -> Any:
         def start(*args: Any, **kwargs: Any) -> Any:
@@ -215,6 +250,14 @@ class MeetingWatch:
     def joins(self) -> bool:
         """Whether the script has used Join."""
         return self._joins > 0
+
+
+def _certain(in_step: float) -> bool:
+    """Whether a rank cannot do without the others: in a backward, or in no forward at all.
+
+    A training forward alone may be an evaluation that forgot to say so.
+    """
+    return in_step == 0.0 or in_step % 1 >= IN_BACKWARD
 
 
 def _of_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -76,7 +76,8 @@ def weight_sums(
 
 
 def _is_shard(parameter: Any) -> bool:
-    return hasattr(parameter, "device_mesh") or hasattr(parameter, "_is_flat_param")
+    marks = ("device_mesh", "_is_flat_param", "_fsdp_flattened")
+    return any(hasattr(parameter, mark) for mark in marks)
 
 
 def _sum(parameter: Any) -> float:

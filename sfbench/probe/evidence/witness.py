@@ -36,6 +36,8 @@ LOOKED_AT = 400
 SKIPPED_KEPT = 400
 MISSING_FILE_S = 3.0
 """In a check, how long a rank that misses a file waits to see another one make it."""
+HALF = 0.5
+"""Of the gradients' bytes: own collectives that carry as much may average them."""
 _PAUSE_S = 0.05
 
 
@@ -85,7 +87,7 @@ class Witness:
     def feed(self, event: Event) -> None:
         """Take an event of the session."""
         if type(event) is Update:
-            self._updated(event)
+            self.updated(event)
 
     def _forward(self, model: Any, batch: Any) -> bool:
         """Before a training forward of a DDP model; True: its gradients are not to be averaged."""
@@ -96,7 +98,8 @@ class Witness:
             self.loaders.given(batch, count.line)
         return self.syncs.leaves_out(count)
 
-    def _updated(self, update: Update) -> None:
+    def updated(self, update: Update) -> None:
+        """An optimizer has been stepped."""
         updates = self._session.updates
         self._updates += 1
         self.meetings.updated()
@@ -143,6 +146,22 @@ class Witness:
         passes, ended = self.loaders.passes()
         return Seen(passes, ended, self.syncs.superfluous())
 
+    def _peers(self, models: list[Any], parameters: list[Any]) -> set[int]:
+        peers = data_peers(models, parameters, self._session.world_size)
+        exchanged = self.meetings.bytes_after / max(1, self._updates)
+        if not models and self.meetings.bytes_in_forward and exchanged < HALF * _nbytes(parameters):
+            # Activations travel, gradients do not: the ranks share one model, by hand.
+            return {self._session.rank}
+        return peers
+
+    def _exchanges_outside(self, models: list[Any], parameters: list[Any]) -> bool:
+        """Whether the script's own collectives may carry the gradients that DDP does not."""
+        inside = {id(p) for model in models for p in model.parameters()}
+        outside = _nbytes([p for p in parameters if id(p) not in inside])
+        meetings = self.meetings
+        carried = (meetings.bytes_in_forward + meetings.bytes_after) / max(1, self._updates)
+        return carried >= HALF * outside
+
     def _sums(self) -> tuple[float | None, float | None]:
         session = self._session
         return weight_sums(session.models.models, parameters_of(session.updates.by_key.values()))
@@ -183,7 +202,7 @@ class Witness:
             rank=session.rank,
             host=socket.gethostname(),
             threads=torch.get_num_threads(),
-            peers=tuple(sorted(data_peers(models, parameters, session.world_size))),
+            peers=tuple(sorted(self._peers(models, parameters))),
             loaders=self.loaders.loaders(),
             splits=tuple(self.splits.splits),
             written=self.files.written(ended=ended),
@@ -200,11 +219,15 @@ class Witness:
             skipped=tuple(self._skipped[:SKIPPED_KEPT]),
             weights=inside,
             weights_outside=outside,
-            exchanges_outside=session.collectives.bytes_sent > 0,
+            exchanges_outside=self._exchanges_outside(models, parameters),
             joins=self.meetings.joins,
             takes_minimum=self.meetings.takes_minimum,
             sync_cost_s=session.sync_cost_s,
         )
+
+
+def _nbytes(parameters: list[Any]) -> int:
+    return sum(p.numel() * p.element_size() for p in parameters)
 
 
 def _model(count: SyncCount, search: Search | None) -> Model:
