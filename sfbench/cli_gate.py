@@ -7,8 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -217,33 +216,29 @@ def _check_sides(base: str | None, baseline: Path | None, paths: str | None) -> 
         raise UsageError("--paths needs --base: a stored result does not tell what changed")
 
 
-def _job(context: typer.Context, given: dict[str, Any], **asked: Any) -> GateJob:
-    """What to run from the options of a command and the settings."""
+def _job(
+    context: typer.Context,
+    given: dict[str, Any],
+    *,
+    seconds: float,
+    margin: str = "8%",
+    budget: float = 180.0,
+    min_efficiency: str | None = None,
+) -> GateJob:
+    """What to run, from the options of a command."""
     from sfbench.gate.model import GateOptions
-    from sfbench.gate_launches import GateJob
-    from sfbench.plan.machine import this_machine
-    from sfbench.plan.make import make_plan
-    from sfbench.plan.settings import load_settings
-    from sfbench.plan.targets import resolve_target
+    from sfbench.gating import gate_job
 
-    machine = this_machine()
-    settings = load_settings(given, Path.cwd())
-    target = resolve_target(settings.target, context.obj or ())
-    plan = make_plan(settings, target, machine, datetime.now())
-    floor = asked.get("min_efficiency")
     options = GateOptions(
-        devices=max(plan.devices),
-        margin=ratio(asked.get("margin", "8%"), "--margin"),
-        budget_s=asked.get("budget", 180.0),
-        seconds=asked["seconds"],
-        min_efficiency=None if floor is None else ratio(floor, "--min-efficiency"),
+        margin=ratio(margin, "--margin"),
+        budget_s=budget,
+        seconds=seconds,
+        min_efficiency=None
+        if min_efficiency is None
+        else ratio(min_efficiency, "--min-efficiency"),
     )
-    return GateJob(
-        plan=replace(plan, devices=(options.devices,)),
-        machine=machine,
-        options=options,
-        command=shlex.join(["sfbench", *sys.argv[1:]]),
-    )
+    command = shlex.join(["sfbench", *sys.argv[1:]])
+    return gate_job(given, context.obj or (), options, command=command)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 from sfbench.collect.environment import environment
 from sfbench.errors import MeasureError, ResultError, ScriptError, UsageError
@@ -21,21 +22,24 @@ from sfbench.gate.fingerprint import Fingerprint, differences, fingerprint, of_r
 from sfbench.gate.git import changed_paths, commit_of, contains, root_of
 from sfbench.gate.judge import AgainstStored, Evidence, Judge, Paired, median
 from sfbench.gate.loop import Compared, Loop, Measure
-from sfbench.gate.model import ArmName, CalibrationNote, GateReport, SlotValue
+from sfbench.gate.model import ArmName, CalibrationNote, GateOptions, GateReport, SlotValue
 from sfbench.gate.paths import touched
 from sfbench.gate.report import Seen, Subject, compared_report, unmeasured_report
 from sfbench.gate.schedule import pair_orders
 from sfbench.gate.sides import Side, side_result
 from sfbench.gate.stored import Stored, parts_of, stored_base
 from sfbench.gate_launches import LADDER_PAIRS, GateJob, GateObserver, Sides, in_checkout, opened
+from sfbench.plan.machine import this_machine
+from sfbench.plan.make import make_plan
 from sfbench.plan.model import SweepPlan
+from sfbench.plan.settings import load_settings
+from sfbench.plan.targets import resolve_target
 from sfbench.progress import Observer
 from sfbench.schema import LADDER, Environment, SweepResult
 from sfbench.sweeps import FinishedSweep, run_sweep
 
 RECORD_ROUNDS = 8
 """Launches of each device count in a recorded result."""
-CALIBRATION_PAIRS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,28 @@ class GateOutcome:
     report: GateReport
     base: SweepResult | None = None
     candidate: SweepResult | None = None
+
+
+def gate_job(
+    given: dict[str, Any], script_args: tuple[str, ...], options: GateOptions, *, command: str
+) -> GateJob:
+    """The job of options as for a sweep (None: not given) and the settings, at the largest count.
+
+    Raises:
+        UsageError: an option, a setting or the target is wrong.
+    """
+    machine = this_machine()
+    settings = load_settings(given, Path.cwd())
+    plan = make_plan(
+        settings, resolve_target(settings.target, script_args), machine, datetime.now()
+    )
+    devices = max(plan.devices)
+    return GateJob(
+        plan=replace(plan, devices=(devices,)),
+        machine=machine,
+        options=replace(options, devices=devices),
+        command=command,
+    )
 
 
 def gate_commit(

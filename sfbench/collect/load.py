@@ -10,7 +10,7 @@ import pandas as pd
 
 from sfbench.collect.result import load_result
 from sfbench.collect.staging import STEPS_NAME
-from sfbench.errors import ResultError
+from sfbench.errors import MeasureError, ResultError
 from sfbench.schema import Interval, Point, RankResult, Share, SweepResult, TimeShare
 
 _INTERVALS = ("samples_per_s", "efficiency", "efficiency_drift_corrected", "step_s")
@@ -36,6 +36,21 @@ class Results:
     def __init__(self, path: Path) -> None:
         self._folder = path if path.is_dir() else path.parent
         self.result: SweepResult = load_result(path)
+
+    def at(self, devices: int) -> Point:
+        """The point at a device count, with figures: ``results.at(2).efficiency.low``.
+
+        Raises:
+            ResultError: it was not measured.
+            MeasureError: it failed; its error is the text.
+        """
+        point = next((p for p in self.result.points if p.devices == devices), None)
+        if point is None:
+            counts = ", ".join(str(p.devices) for p in self.result.points)
+            raise ResultError(f"no point at {devices} devices: {counts} were measured")
+        if point.status != "ok":
+            raise MeasureError(f"{devices} devices: {point.error}")
+        return point
 
     @cached_property
     def points(self) -> pd.DataFrame:

@@ -20,7 +20,7 @@ Verdict = Literal[
 class GateOptions:
     """What a person asks of the gate."""
 
-    devices: int
+    devices: int = 1
     margin: float = 0.08
     """A candidate slower by more than this ratio fails."""
     budget_s: float = 180.0

@@ -29,7 +29,7 @@ LEAVES = {"records", "schema", "errors", "units", "data", "steady", "feeding", "
 # What ties stages together; nothing but a front may import one.
 FRONTS = {
     "__init__", "api", "checking", "cli", "cli_gate", "console", "gate_launches", "gate_progress",
-    "gating", "progress", "sweeps",
+    "gating", "progress", "pytest_plugin", "sweeps",
 }  # fmt: skip
 # Files that pass between ranks and their launcher: both sides know the form, and nothing else.
 FILES_OF_RANKS = {"sfbench.probe.heartbeat", "sfbench.probe.record"}
