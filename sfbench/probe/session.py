@@ -28,6 +28,7 @@ from sfbench.probe.patches import Patches
 from sfbench.probe.replay import RungReplay
 from sfbench.probe.resize import SCALES
 from sfbench.probe.ring import Ring
+from sfbench.probe.rungs import unavailable_rungs
 from sfbench.probe.saves import SaveHooks
 from sfbench.probe.steps import StepTable
 from sfbench.probe.stop import Refused, StopRun, leave_at_once
@@ -156,7 +157,13 @@ class Session:
             raise Refused(refusal.kind, refusal.message)
         self.loop_info = describe_loop(self, loop, wrapper(facts))
         self._check_global_batch()
-        rungs = self._available_rungs(loop, self.loop_info.wrapper)
+        self.unavailable = unavailable_rungs(
+            self.job.probe.rungs,
+            has_loader=bool(loop.loaders),
+            joins=bool(self.witness.meetings.joins),
+            wrapper=self.loop_info.wrapper,
+        )
+        rungs = tuple(r for r in self.job.probe.rungs if r not in self.unavailable)
         self.rungs = rungs
         if rungs == ("train",):
             self.replay.ring = None
@@ -202,24 +209,6 @@ class Session:
                 "not come from a DataLoader with batch_size (or BatchSampler). Set the batch by "
                 "the script's own arguments.",
             )
-
-    def _available_rungs(self, loop: Loop, kind: str) -> tuple[Rung, ...]:
-        """The rungs that can run here; why the others cannot goes to ``unavailable``."""
-        wanted = self.job.probe.rungs
-        if not loop.loaders:
-            reason = "no DataLoader: batches come from the script's own code (see sfbench.batches)"
-            self.unavailable = {r: reason for r in wanted if r != "train"}
-        elif self.witness.meetings.joins:
-            reason = "DDP's Join: ranks may run out of inputs at different steps"
-            self.unavailable = {r: reason for r in wanted if r != "train"}
-        elif kind in ("fsdp", "own-collectives"):
-            reason = (
-                "parameters are sharded: every step needs the other ranks"
-                if kind == "fsdp"
-                else "gradients are averaged by the script itself, outside DDP"
-            )
-            self.unavailable = {r: reason for r in wanted if r in ("unsynced", "solo")}
-        return tuple(r for r in wanted if r not in self.unavailable)
 
     # -- steps and borders -----------------------------------------------------------------------
 

@@ -1,0 +1,29 @@
+"""Which rungs a script cannot run, and why. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sfbench.schema import Rung
+
+
+def unavailable_rungs(
+    wanted: Sequence[Rung], *, has_loader: bool, joins: bool, wrapper: str
+) -> dict[str, str]:
+    """Rung -> reason, for those of ``wanted`` that cannot run; ``train`` always can.
+
+    ``joins``: the script uses DDP's Join. ``wrapper``: how gradients are kept equal, as in
+    LoopInfo.
+    """
+    if not has_loader:
+        reason = "no DataLoader: batches come from the script's own code (see sfbench.batches)"
+        return {rung: reason for rung in wanted if rung != "train"}
+    if joins:
+        reason = "DDP's Join: ranks may run out of inputs at different steps"
+        return {rung: reason for rung in wanted if rung != "train"}
+    apart = [rung for rung in wanted if rung in ("unsynced", "solo")]
+    if wrapper == "fsdp":
+        return dict.fromkeys(apart, "parameters are sharded: every step needs the other ranks")
+    if wrapper == "own-collectives":
+        return dict.fromkeys(apart, "gradients are averaged by the script itself, outside DDP")
+    return {}
