@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# One gate; what action.yml calls. Every variable comes from its inputs.
+set -euo pipefail
+
+if [[ -z "$BASE" ]]; then
+  echo "::error title=sfbench gate::no base: not a pull request; give the input base"
+  exit 2
+fi
+report="${RUNNER_TEMP:-/tmp}/scaling-gate"
+mkdir -p "$report"
+echo "report=$report" >>"${GITHUB_OUTPUT:-/dev/null}"
+
+words=(--base "$BASE" --devices "$DEVICES" --margin "$MARGIN" --budget "$BUDGET")
+[[ -z "$PATHS" ]] || words+=(--paths "$PATHS")
+declare -a more="($(printf '%s' "$OPTIONS" | python3 -c 'import shlex, sys; print(shlex.join(shlex.split(sys.stdin.read())))'))"
+declare -a args="($(printf '%s' "$SCRIPT_ARGS" | python3 -c 'import shlex, sys; print(shlex.join(shlex.split(sys.stdin.read())))'))"
+
+code=0
+"$SFBENCH" gate "$TARGET" "${words[@]}" "${more[@]}" --json \
+  --markdown "$report/gate.md" --junit "$report/gate.xml" --report "$report/gate.html" \
+  -- "${args[@]}" >"$report/gate.json" || code=$?
+if [[ -s "$report/gate.json" ]]; then
+  verdict="$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["verdict"])' "$report/gate.json")"
+  echo "verdict=$verdict" >>"${GITHUB_OUTPUT:-/dev/null}"
+fi
+# Undecided is no fault of the change, unless one says so.
+if ((code == 3)) && [[ "$FAIL_UNDECIDED" != true ]]; then
+  exit 0
+fi
+exit "$code"

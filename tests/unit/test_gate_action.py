@@ -1,0 +1,124 @@
+"""The composite action and the workflow to copy: what they pass on, and what they never do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+GITHUB = Path(__file__).parents[2] / ".github"
+ACTION = GITHUB / "actions" / "gate"
+WORKFLOW = (GITHUB / "workflows" / "scaling-gate.yml").read_text()
+
+STUB = """#!/bin/sh
+printf '%s\\n' "$@" >"$(dirname "$0")/words"
+printf '{"verdict": "%s"}' "$VERDICT"
+exit "$CODE"
+"""
+INPUTS = {
+    "TARGET": "train.py",
+    "SCRIPT_ARGS": "",
+    "BASE": "origin/main",
+    "PATHS": "",
+    "DEVICES": "2",
+    "MARGIN": "8%",
+    "BUDGET": "180",
+    "OPTIONS": "",
+    "FAIL_UNDECIDED": "false",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """One run of the action's script."""
+
+    code: int
+    words: tuple[str, ...]
+    """What the command was called with."""
+    outputs: dict[str, str]
+    said: str
+
+
+def run(folder: Path, *, verdict: str = "pass", code: int = 0, **inputs: str) -> Ended:
+    stub = folder / "sfbench"
+    stub.write_text(STUB)
+    stub.chmod(0o755)
+    environment = {
+        **os.environ, **INPUTS, **inputs, "SFBENCH": str(stub), "VERDICT": verdict,
+        "CODE": str(code), "RUNNER_TEMP": str(folder), "GITHUB_OUTPUT": str(folder / "outputs"),
+    }  # fmt: skip
+    done = subprocess.run(
+        [ACTION / "run.sh"], env=environment, capture_output=True, text=True, check=False
+    )
+    words, outputs = folder / "words", folder / "outputs"
+    lines = outputs.read_text().splitlines() if outputs.exists() else []
+    return Ended(
+        code=done.returncode,
+        words=tuple(words.read_text().splitlines()) if words.exists() else (),
+        outputs=dict(line.split("=", 1) for line in lines),
+        said=done.stdout + done.stderr,
+    )
+
+
+def test_inputs_become_options(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        PATHS="data/**,a.py",
+        OPTIONS="--seconds 4",
+        SCRIPT_ARGS="""--name 'two words' "$(touch ran)" `touch ran`""",
+    )
+    assert ended.code == 0, ended.said
+    report = tmp_path / "scaling-gate"
+    assert ended.words == (
+        "gate", "train.py", "--base", "origin/main", "--devices", "2", "--margin", "8%",
+        "--budget", "180", "--paths", "data/**,a.py", "--seconds", "4", "--json",
+        "--markdown", f"{report}/gate.md", "--junit", f"{report}/gate.xml",
+        "--report", f"{report}/gate.html", "--", "--name", "two words",
+        "$(touch ran)", "`touch", "ran`",
+    )  # fmt: skip
+    assert ended.outputs == {"report": str(report), "verdict": "pass"}
+    assert json.loads((report / "gate.json").read_text()) == {"verdict": "pass"}
+    assert not list(tmp_path.rglob("ran"))
+
+
+@pytest.mark.parametrize(("code", "fails"), [(0, 0), (1, 1), (2, 2), (3, 0), (4, 4), (5, 5)])
+def test_exit_codes_are_passed_on_but_for_undecided(tmp_path: Path, code: int, fails: int) -> None:
+    ended = run(tmp_path, verdict="some", code=code)
+    assert (ended.code, ended.outputs["verdict"]) == (fails, "some")
+
+
+def test_undecided_may_fail_the_job(tmp_path: Path) -> None:
+    assert run(tmp_path, code=3, FAIL_UNDECIDED="true").code == 3
+
+
+def test_without_a_base_nothing_is_run(tmp_path: Path) -> None:
+    ended = run(tmp_path, BASE="")
+    assert (ended.code, ended.words) == (2, ())
+    assert "::error" in ended.said
+
+
+def test_every_input_reaches_the_script_as_a_variable_only() -> None:
+    text = (ACTION / "action.yml").read_text()
+    inputs = re.findall(r"^  ([a-z-]+):$", text.split("outputs:")[0], re.MULTILINE)
+    for name in inputs:
+        assert f"${{{{ inputs.{name}" in text
+    # an expression in a script would run what a branch is named
+    scripts = re.findall(r"^ +run: (.*)$", text, re.MULTILINE)
+    assert scripts == ["${{ github.action_path }}/run.sh"]
+    variables = re.findall(r"^ {8}([A-Z_]+): ", text, re.MULTILINE)
+    assert set(variables) == {*INPUTS, "SFBENCH"}
+
+
+def test_the_workflow_is_safe_for_forks() -> None:
+    assert "\n  pull_request:\n" in WORKFLOW
+    assert re.search(r"^ +pull_request_target", WORKFLOW, re.MULTILINE) is None
+    assert "\npermissions:\n  contents: read\n" in WORKFLOW
+    assert "${{ secrets" not in WORKFLOW
+    assert "write" not in WORKFLOW
+    assert "fetch-depth: 0" in WORKFLOW
+    assert "persist-credentials: false" in WORKFLOW
