@@ -83,7 +83,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - each parameter is an option
         int | None, typer.Option(help="Samples of all devices (strong scaling).")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Measuring budget per device count. [16]")
+        float | None, typer.Option(help="Measuring budget per device count. [13]")
     ] = None,
     precision: Annotated[
         float | None, typer.Option(help="Stop a point early at this relative interval. [0.01]")

@@ -34,7 +34,7 @@ class SweepPlan:
     device_type: DeviceType = "cpu"
     scaling: Scaling = "weak"
     global_batch: int | None = None
-    seconds: float = 20.0
+    seconds: float = 13.0
     """Measuring budget per point, over all its rounds, in seconds."""
     precision: float = 0.01
     warmup_steps: int | None = None

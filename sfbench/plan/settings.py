@@ -26,7 +26,7 @@ class Settings(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     scaling: Literal["weak", "strong"] = "weak"
     global_batch: int | None = Field(default=None, gt=0)
-    seconds: float = Field(default=16.0, gt=0, le=86400)
+    seconds: float = Field(default=13.0, gt=0, le=86400)
     precision: float = Field(default=0.01, gt=0, lt=1)
     warmup: Literal["auto"] | int = "auto"
     rounds: int = Field(default=3, ge=1, le=100)
