@@ -184,7 +184,7 @@ class RankEvidence:
     weights_outside: float | None = None
     """Checksum of trained parameters outside any DDP model; None: there are none."""
     exchanges_outside: bool = False
-    """The script's own collectives carry something in each step."""
+    """The script's own collectives carry enough to average the gradients that DDP does not."""
     joins: bool = False
     """Inside DDP's Join, which lets ranks run out of inputs one after the other."""
     takes_minimum: bool = False

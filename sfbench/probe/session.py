@@ -194,6 +194,7 @@ class Session:
             gradient_bytes=gradient_bytes([anchor]),
             weights=checksum([anchor]),
             inputs=tuple(self.replay.fingerprints),
+            shares_model=self.witness.meetings.shares_model,
         )
 
     def _check_global_batch(self) -> None:

@@ -30,6 +30,8 @@ class RankFacts:
     """Checksum of the weights after the last discovered step."""
     inputs: tuple[float, ...]
     """Fingerprints of the first batches."""
+    shares_model: bool = False
+    """Its forward holds collectives: a tensor-parallel model made by hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ def _differ(facts: Sequence[RankFacts]) -> Refusal | None:
 
 def _independent(facts: Sequence[RankFacts]) -> Refusal | None:
     first = facts[0]
-    if all(f.ddp_forwards for f in facts) or all(f.sharded for f in facts):
+    if all(f.ddp_forwards for f in facts) or all(f.sharded or f.shares_model for f in facts):
         return None
     if all(f.collective_bytes >= SHARE_OF_GRADIENTS * f.gradient_bytes for f in facts):
         return None

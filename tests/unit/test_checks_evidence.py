@@ -33,6 +33,7 @@ from sfbench.probe.evidence.states import wrapped_keys
 from sfbench.probe.loader import LoaderHooks
 from sfbench.probe.pace import DONE, BlockFacts, Command
 from sfbench.probe.patches import Patches
+from sfbench.probe.replay import RungReplay
 from sfbench.schema import ProbeOptions
 
 HERE = Path(__file__).name
@@ -299,8 +300,7 @@ def test_built_in_functions_come_back(tmp_path: Path) -> None:
 
 @pytest.fixture
 def loaders(patches: Patches) -> LoaderWatch:
-    replay = type("Real", (), {"replays": lambda *_: False, "keep": lambda *_: None})()
-    LoaderHooks(lambda event: None, replay).install(patches)
+    LoaderHooks(lambda event: None, RungReplay(lambda key: True)).install(patches)
     watch = LoaderWatch(Place(__file__), lambda: True, lambda key: True)
     watch.install(patches)
     return watch

@@ -421,7 +421,7 @@ def look(**changes: object) -> Read:
         (look(waited=True), "pass"),
         (look(at_s=99.0, found=False), "fail"),
         (look(at_s=99.0, found=False, waited=True), "pass"),
-        (look(path="/data", at_s=99.0), "fail"),
+        (look(path="/data", at_s=99.0), "pass"),
         (look(path="/other", at_s=99.0), "pass"),
     ],
 )
@@ -433,6 +433,17 @@ def test_data_is_read_when_it_is_complete(read: Read, status: str) -> None:
     )
 
     assert got.status == status
+
+
+def test_a_folder_of_many_files_is_data_one_with_a_log_is_not() -> None:
+    first, second = ranks()
+    listing = replace(second, reads=(look(path="/data", at_s=99.0),))
+    many = tuple(replace(DATA, path=f"/data/{i}.jpg") for i in range(4))
+
+    def check(written: tuple[Written, ...]) -> str:
+        return download_race.check(launch(replace(first, written=written), listing)).status
+
+    assert (check(many), check(many[:3])) == ("fail", "pass")
 
 
 def test_data_made_twice_is_no_matter_of_checkpoints() -> None:

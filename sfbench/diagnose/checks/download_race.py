@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from sfbench.diagnose.checks.checkpoint_writers import both_write, is_read
@@ -10,6 +11,8 @@ from sfbench.evidence import RankEvidence, Read, Written
 from sfbench.schema import CheckResult
 
 ID = "download-race"
+DATASET = 4
+"""Files that make a folder a dataset; fewer may be a log beside checkpoints that are looked for."""
 ADVICE = (
     "Make it under sfbench.data.once_per_node, or on local rank 0 with a barrier before the "
     "others go on."
@@ -41,11 +44,15 @@ def _made_twice(a: RankEvidence, b: RankEvidence, launch: LaunchFacts) -> str | 
 def _read_early(writer: RankEvidence, reader: RankEvidence) -> str | None:
     """What one rank makes and another looks for without having met it in between."""
     own = {written.path for written in reader.written}
+    made = Counter(str(Path(written.path).parent) for written in writer.written)
+    folders = {folder for folder, files in made.items() if files >= DATASET}
     for written in writer.written:
         if not written.setup or written.appends or written.size_bytes == 0:
             continue
         for read in reader.reads:
-            about = read.path in {written.path, str(Path(written.path).parent)}
+            about = read.path == written.path or (
+                read.path in folders and read.path == str(Path(written.path).parent)
+            )
             early = _early(written, read) if about and read.path not in own else None
             if early:
                 return (

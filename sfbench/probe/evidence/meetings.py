@@ -25,6 +25,7 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from sfbench.probe.collectives import COLLECTIVES
+from sfbench.probe.evidence.place import in_function
 from sfbench.probe.heartbeat import Heartbeat
 from sfbench.probe.patches import Patches
 from sfbench.schema import PHASES
@@ -41,6 +42,8 @@ _FORWARDS = 512
 _PAUSE_S = 0.002
 _KINDS = 64
 """Kinds of meetings that are looked at when they first come up."""
+_LOOKS = 100
+"""Collectives of which is seen where they were called."""
 _UNEVEN = {"all_to_all", "all_to_all_single"}
 """Ranks may send different amounts in these."""
 _ENDED = ("script-ended", "done")
@@ -76,10 +79,13 @@ class MeetingWatch:
         """What the heartbeat's in_step says."""
         self._forwards = 0
         self._forward_phase = False
-        self.bytes_in_forward = 0
-        """Carried by collectives (of any group) from an update to the next backward."""
+        self.bytes_sent = 0
+        """Carried by collectives of any group since training began."""
         self.bytes_after = 0
-        """Carried by them from there to the update: gradients, or what comes of them."""
+        """Of these, carried between backward and update: gradients, or what comes of them."""
+        self._looks = _LOOKS
+        self.shares_model = False
+        """Collectives are part of the forward, as in a tensor-parallel model made by hand."""
         self.count = 0
         self.joining = False
         self._joined = 0.0
@@ -156,10 +162,12 @@ class MeetingWatch:
         return make
 
     def _carry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._begun:
-            nbytes = _nbytes(args, kwargs)
-            self.bytes_in_forward += nbytes if self._forward_phase else 0
-            self.bytes_after += 0 if self._forward_phase else nbytes
+        nbytes = _nbytes(args, kwargs)
+        self.bytes_sent += nbytes
+        self.bytes_after += 0 if self._forward_phase else nbytes
+        if self._looks > 0:
+            self._looks -= 1
+            self.shares_model = self.shares_model or in_function()
 
     def _meet(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if threading.get_ident() != self._main:

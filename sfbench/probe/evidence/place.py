@@ -9,10 +9,13 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from torch.autograd.function import FunctionCtx
+
 import sfbench
 
 _PACKAGE = str(Path(sfbench.__file__).parent) + os.sep
 _ONCE = str(Path("sfbench") / "data") + os.sep
+_BATCH = str(Path("nn") / "modules" / "_functions.py")
 _STEPS_OF_LOOPS = {"FOR_ITER", "SEND", "YIELD_FROM"}
 """Opcodes that ask for the next item and take the end of the iterator for the end of a loop."""
 
@@ -52,6 +55,19 @@ def guarded() -> bool:
         path = frame.f_code.co_filename
         if path.startswith(_PACKAGE) and _ONCE in path:
             return True
+        frame = frame.f_back
+    return False
+
+
+def in_function() -> bool:
+    """Whether the forward of a custom autograd function runs, other than SyncBatchNorm's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "forward" and code.co_argcount and not code.co_filename.endswith(_BATCH):
+            first = frame.f_locals.get(code.co_varnames[0])
+            if isinstance(first, FunctionCtx):
+                return True
         frame = frame.f_back
     return False
 

@@ -148,8 +148,8 @@ class Witness:
 
     def _peers(self, models: list[Any], parameters: list[Any]) -> set[int]:
         peers = data_peers(models, parameters, self._session.world_size)
-        exchanged = self.meetings.bytes_after / max(1, self._updates)
-        if not models and self.meetings.bytes_in_forward and exchanged < HALF * _nbytes(parameters):
+        averaged = self.meetings.bytes_after / max(1, self._updates) >= HALF * _nbytes(parameters)
+        if not models and self.meetings.shares_model and not averaged:
             # Activations travel, gradients do not: the ranks share one model, by hand.
             return {self._session.rank}
         return peers
@@ -158,9 +158,7 @@ class Witness:
         """Whether the script's own collectives may carry the gradients that DDP does not."""
         inside = {id(p) for model in models for p in model.parameters()}
         outside = _nbytes([p for p in parameters if id(p) not in inside])
-        meetings = self.meetings
-        carried = (meetings.bytes_in_forward + meetings.bytes_after) / max(1, self._updates)
-        return carried >= HALF * outside
+        return self.meetings.bytes_sent / max(1, self._updates) >= HALF * outside
 
     def _sums(self) -> tuple[float | None, float | None]:
         session = self._session

@@ -61,7 +61,7 @@ FAULTS = [
     ("independent-copies", "around", "fail", "call the wrapper, not its .module"),
     ("independent-copies", "second_model", "fail", "parameters outside the DDP model differ"),
     ("independent-copies", "apart", "fail", "broadcast the initial weights"),
-    ("data-sharding", "no_sampler", "fail", "64 of the same samples of Rows (data_sharding.py:73)"),
+    ("data-sharding", "no_sampler", "fail", "64 of the same samples of Rows (data_sharding.py:"),
     ("data-sharding", "same_seed", "fail", "the same 64 samples in the same order"),
     ("data-sharding", "augmented", "fail", "64 of the same samples of Augmented, augmented"),
     ("data-sharding", "random_inside", "fail", "the same 32 samples in the same order"),
@@ -95,7 +95,7 @@ FAULTS = [
 CONTROLS = [
     ("independent-copies", ("flattened", "sharded", "joined")),
     ("data-sharding", ("own_shard", "shared_stream", "padded", "synthetic", "model_parallel")),
-    ("data-sharding", ("own_batches_apart",)),
+    ("data-sharding", ("halves", "own_batches_apart")),
     ("epoch-shuffle", ("set_epoch", "batch_sampler", "own_shuffle", "one_epoch")),
     ("epoch-shuffle", ("looked_at", "in_order")),
     ("split-leak", ("seeded", "shards")),

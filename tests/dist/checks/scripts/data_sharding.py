@@ -1,5 +1,5 @@
 """Variants: no_sampler, same_seed, augmented, random_inside, whole_stream, own_batches |
-own_shard, shared_stream, padded, synthetic, model_parallel, own_batches_apart."""
+own_shard, shared_stream, padded, synthetic, model_parallel, halves, own_batches_apart."""
 
 import random
 import sys
@@ -8,6 +8,7 @@ import job
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -58,6 +59,33 @@ class Stream(IterableDataset):
             yield self.rows[index]
 
 
+class Summed(torch.autograd.Function):
+    """Adds up what the ranks' parts of a layer give."""
+
+    @staticmethod
+    def forward(ctx, x):
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Halves(nn.Module):
+    """A tensor-parallel model made by hand: each rank holds half of the hidden units."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(job.RANK)
+        self.first = nn.Linear(job.FEATURES, 8)
+        self.second = nn.Linear(8, 10, bias=False)
+
+    def forward(self, x):
+        return Summed.apply(self.second(torch.relu(self.first(x))))
+
+
 def loader_of():
     if variant == "whole_stream":
         return DataLoader(Stream(0, 1), batch_size=4)
@@ -70,10 +98,12 @@ def loader_of():
         data = job.Rows(32, seed=job.RANK)
     else:
         data = {"augmented": Augmented, "synthetic": Synthetic}.get(variant, job.Rows)()
-    return DataLoader(data, batch_size=4, shuffle=variant != "model_parallel")
+    return DataLoader(data, batch_size=4, shuffle=variant not in ("model_parallel", "halves"))
 
 
 def make(model):
+    if variant == "halves":
+        return Halves()
     if variant != "model_parallel":
         return DDP(model)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
