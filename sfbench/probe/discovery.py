@@ -32,6 +32,8 @@ class Loop:
     """Keys of the training loaders; empty: there is no DataLoader."""
     primary: Hashable
     """The loader whose samples count; None without one."""
+    counting: frozenset[Hashable] = frozenset()
+    """The primary one, and others that are fetched in turn with it, never in the same step."""
     model: Hashable
     """Without a loader: the model whose inputs count; None where unknown."""
 
@@ -83,6 +85,7 @@ def find_loop(events: Sequence[Event]) -> Loop:
         updates_per_step=counts.most_common(1)[0][0],
         loaders=frozenset(loaders),
         primary=loaders[0] if loaders else None,
+        counting=_counting(groups, loaders),
         model=None if loaders else _counting_model(groups),
     )
 
@@ -156,6 +159,15 @@ def _training_loaders(groups: Sequence[_Group]) -> list[Hashable]:
             order.setdefault(key, place)
     often = [key for key, n in seen.items() if 2 * n >= len(groups)]
     return sorted(often, key=lambda key: order[key])
+
+
+def _counting(groups: Sequence[_Group], loaders: Sequence[Hashable]) -> frozenset[Hashable]:
+    chosen: set[Hashable] = set()
+    for key in loaders:
+        with_key = [group for group in groups if key in group.loaders]
+        if not any(chosen.intersection(group.loaders) for group in with_key):
+            chosen.add(key)
+    return frozenset(chosen)
 
 
 def _counting_model(groups: Sequence[_Group]) -> Hashable:

@@ -61,6 +61,9 @@ class Flow:
         self._may_decide = may_decide
         self._sums = _Sums()
         self._unused = _Sums()
+        """Fetched, and nothing was trained on it yet."""
+        self._pass_began: float | None = None
+        """When the loader started, as long as nothing was trained since."""
         self._updates = 0
         self._astray = 0
         self._since_update = False
@@ -96,7 +99,7 @@ class Flow:
         """Tell the loop from what was seen so far: an update at least."""
         loop = find_loop(self.kept)
         self._training = set(loop.loaders)
-        self._counting = {loop.primary}
+        self._counting = set(loop.counting)
         self._on_known(loop)
         events, self.kept = self.kept, []
         self.loop = loop
@@ -137,16 +140,30 @@ class Flow:
             self._fetched(event)
 
     def _fetched(self, event: Fetch) -> None:
-        if event.left:
-            # One batch taken to look at, or one too many by zip: nothing was trained on it.
-            self._sums.samples -= self._unused.samples
-            self._sums.fetches -= self._unused.fetches
-            self._unused = _Sums()
+        if event.started:
+            self._passes(event)
+        elif event.main:
+            self._unused.wait_s += event.ended - event.began
         fetches = 0 if event.started else 1
         self._sums.samples += event.samples
         self._sums.fetches += fetches
         self._unused.samples += event.samples
         self._unused.fetches += fetches
+
+    def _passes(self, event: Fetch) -> None:
+        """A loader starts again: batches before that which nothing was trained on do not count.
+
+        One was taken to look at, or by zip one too many; or a whole pass went over the data, to
+        learn its mean for example: that is no part of the step.
+        """
+        sums, unused = self._sums, self._unused
+        if event.left or self._pass_began is not None:
+            sums.samples -= unused.samples
+            sums.fetches -= unused.fetches
+        if self._pass_began is not None and unused.fetches:
+            sums.wait_s -= unused.wait_s
+            sums.other_s += event.began - self._pass_began
+        self._unused, self._pass_began = _Sums(), event.ended
 
     def _forward(self, event: Forward, loop: Loop) -> None:
         if not event.grad:
@@ -162,7 +179,7 @@ class Flow:
             if loop.primary is None:  # after an update this is where the next step begins
                 self._updates = 0
         if self._unused.fetches:
-            self._unused = _Sums()
+            self._unused, self._pass_began = _Sums(), None
         self._sums.forward_s += event.ended - event.began
         if event.key == loop.model:
             self._sums.samples += event.samples
@@ -171,7 +188,7 @@ class Flow:
         if self._other_began is not None:
             self._close_other(event.began)
         if self._unused.fetches:
-            self._unused = _Sums()
+            self._unused, self._pass_began = _Sums(), None
         self._sums.update_s += event.ended - event.began
         self._since_update = True
         ordinary = event.key == loop.anchor and not event.late

@@ -70,7 +70,7 @@ def test_loop(run_script: Runner, script: str) -> None:
 
 
 ON_ALL_RUNGS = (
-    "accumulate_no_sync.py", "grad_scaler.py", "n_critic.py", "optimizer_anew.py",
+    "accumulate_no_sync.py", "data_pass.py", "grad_scaler.py", "n_critic.py", "optimizer_anew.py",
     "static_graph.py", "stepped_twice.py", "sync_batchnorm.py", "thread_prefetch.py",
     "train_accuracy.py", "unused_parameters.py", "validation_rank0.py", "zip_range.py",
 )  # fmt: skip
@@ -196,11 +196,14 @@ def test_validation_is_told_apart_from_the_steps(run_script: Runner) -> None:
         assert _steps_with_other(run, rank) == list(range(10, len(run.steps(0)), 10))
 
 
-def test_accuracy_on_training_data_is_told_apart(run_script: Runner) -> None:
-    # GIVEN epochs of 10 steps, after each of which the training loader is evaluated
-    run = run_script("train_accuracy.py")
+@pytest.mark.parametrize(("script", "first"), [("train_accuracy.py", 10), ("data_pass.py", 0)])
+def test_other_passes_over_the_training_loader_are_told_apart(
+    run_script: Runner, script: str, first: int
+) -> None:
+    # GIVEN epochs of 10 steps, with a pass over the same loader between them
+    run = run_script(script)
     assert run.record is not None, run.story
-    assert _steps_with_other(run, 0) == list(range(10, len(run.steps(0)), 10))
+    assert _steps_with_other(run, 0) == list(range(first, len(run.steps(0)), 10))
 
 
 def test_validation_on_one_rank_is_told_apart_there(run_script: Runner) -> None:

@@ -141,6 +141,31 @@ def test_batch_of_an_iterator_left_before_its_end_counts_only_if_used() -> None:
     assert [(s.samples, s.fetches) for s in script.steps] == [(8, 1)] * 4
 
 
+def test_whole_pass_without_training_is_told_apart() -> None:
+    # GIVEN a script that goes over all of its data before each epoch
+    script = Script()
+    for _ in range(4):
+        for batches in (3, 1):
+            script.flow.feed(Fetch("train", script.now, script.now, 0, True, True, True))
+            for _ in range(batches - 1):
+                script.fetch()
+        # WHEN the second pass trains
+        script.step()
+    # THEN of 2 x 0.5 s of loading before each step nothing is the step's
+    assert [(s.samples, s.fetches, s.data_wait_s, s.other_s) for s in script.steps] == [
+        (8, 1, 0.5, 1.0)
+    ] * 4
+
+
+def test_loaders_fetched_in_turn_both_count() -> None:
+    script = Script()
+    for key in ("photos", "drawings") * 3:
+        script.fetch(key)
+        script.forward()
+        script.update()
+    assert [s.samples for s in script.steps] == [8] * 6
+
+
 def test_two_forwards_and_updates_on_one_batch_are_one_step() -> None:
     script = Script()
     for _ in range(5):
