@@ -112,6 +112,13 @@ def test_the_worst_launch_counts() -> None:
     assert worst([good, replace(good, evidence="later")]) is good
 
 
+def test_many_ranks_are_compared_with_their_neighbours() -> None:
+    facts = launch(*ranks(20), devices=20)
+
+    assert [(a.rank, b.rank) for a, b in facts.peers()] == [(r, r + 1) for r in range(19)]
+    assert len(list(launch(*ranks(4)).peers())) == 6
+
+
 # -- independent-copies ---------------------------------------------------------------------------
 
 

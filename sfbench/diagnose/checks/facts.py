@@ -17,6 +17,7 @@ from sfbench.schema import STEP_COLUMNS, CheckResult, Point
 
 Status = Literal["pass", "fail", "warn", "not-applicable"]
 _SEVERITY: tuple[Status, ...] = ("not-applicable", "pass", "warn", "fail")
+ALL_PAIRS = 16
 _RUNG, _SAMPLES = STEP_COLUMNS.index("rung"), STEP_COLUMNS.index("samples")
 
 
@@ -45,10 +46,19 @@ class LaunchFacts:
     """Exposed communication per update, where a sweep has measured it."""
 
     def peers(self) -> Iterator[tuple[RankEvidence, RankEvidence]]:
-        """Pairs of ranks that train replicas of one model on different samples."""
-        for a, b in combinations(self.ranks, 2):
-            if b.rank in a.peers and a.rank in b.peers:
-                yield a, b
+        """Pairs of ranks that train replicas of one model on different samples.
+
+        All pairs of few ranks; of many each with the next one, so that time grows as they do.
+        """
+        pairs = combinations(self.ranks, 2) if len(self.ranks) <= ALL_PAIRS else self._next_ones()
+        yield from ((a, b) for a, b in pairs if b.rank in a.peers and a.rank in b.peers)
+
+    def _next_ones(self) -> Iterator[tuple[RankEvidence, RankEvidence]]:
+        by_rank = {rank.rank: rank for rank in self.ranks}
+        for rank in self.ranks:
+            following = min((peer for peer in rank.peers if peer > rank.rank), default=-1)
+            if following in by_rank:
+                yield rank, by_rank[following]
 
 
 def launch_facts(launch: MeasuredLaunch, communication_s: float | None = None) -> LaunchFacts:

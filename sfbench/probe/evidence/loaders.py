@@ -29,7 +29,9 @@ from sfbench.probe.evidence.place import Place, calls_by_for
 from sfbench.probe.patches import Patches
 
 SAMPLES = 1024
-"""Samples of a first pass that are kept in mind per loader."""
+"""Samples of a first pass that are kept in mind per loader; fewer on each of many ranks."""
+FEWEST_SAMPLES = 128
+OF_ALL_RANKS = 16 * SAMPLES
 ORDER = 64
 EPOCHS = 12
 ASIDE_BATCHES = 4
@@ -85,9 +87,14 @@ class LoaderWatch:
     """
 
     def __init__(
-        self, place: Place, real: Callable[[], bool], trains: Callable[[Hashable], bool]
+        self,
+        place: Place,
+        real: Callable[[], bool],
+        trains: Callable[[Hashable], bool],
+        world_size: int = 1,
     ) -> None:
         self._place = place
+        self._samples = max(FEWEST_SAMPLES, min(SAMPLES, OF_ALL_RANKS // world_size))
         self._real = real
         self._trains = trains
         self._main = threading.get_ident()
@@ -128,7 +135,9 @@ class LoaderWatch:
     @property
     def wants_inputs(self) -> bool:
         """No loader was seen, and too few samples from elsewhere."""
-        return not self._seen and (self._inputs is None or len(self._inputs.contents) < SAMPLES)
+        return not self._seen and (
+            self._inputs is None or len(self._inputs.contents) < self._samples
+        )
 
     def given(self, batch: Any, line: str) -> None:
         """A batch that came from elsewhere: without a loader, it tells the samples."""
@@ -182,7 +191,7 @@ class LoaderWatch:
 
         def begin(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> Any:
             passes = self._known.get(id(loader.dataset))
-            limit = SAMPLES if passes is None else ORDER if passes < EPOCHS else 0
+            limit = self._samples if passes is None else ORDER if passes < EPOCHS else 0
             iterator._sfbench_pass = _Pass(limit=limit, listens=limit > 0, busy=limit > 0)
             return original(iterator, loader, *args, **kwargs)
 
@@ -257,14 +266,13 @@ class LoaderWatch:
             self.ended = now
             self._last_loop = _loop(frame)
 
-    @staticmethod
-    def _note(seen: _Seen | None, now: _Pass, batch: Any) -> bool:
+    def _note(self, seen: _Seen | None, now: _Pass, batch: Any) -> bool:
         """Keep checksums of the first pass that comes to a second batch.
 
         Returns whether more of this pass are wanted.
         """
         numbers = now.waiting.popleft() if now.waiting else []
-        if seen is None or len(seen.contents) >= SAMPLES:
+        if seen is None or len(seen.contents) >= self._samples:
             return False
         if seen.sampled is not now:
             if seen.sampled is not None and seen.sampled.batches > 1:

@@ -51,7 +51,12 @@ class Witness:
         self._skips = 0
         self._weights: tuple[float | None, float | None] | None = None
         place = Place(session.job.script)
-        self.loaders = LoaderWatch(place, lambda: not session.replay.active, session.flow.trains)
+        self.loaders = LoaderWatch(
+            place,
+            real=lambda: not session.replay.active,
+            trains=session.flow.trains,
+            world_size=session.world_size,
+        )
         self.meetings = MeetingWatch(
             session.heartbeat,
             local=lambda: session.collectives.local,
