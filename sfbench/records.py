@@ -32,7 +32,7 @@ STEP_COLUMNS = (
 
 # Columns of the heartbeat table shared by the ranks of one node and their launcher (float64,
 # one row per local rank): see sfbench.probe.heartbeat. The last four tell the ranks of each other:
-# in_step is, from a training forward whose gradients are averaged until the update, its number;
+# in_step is the number of the update that a synced forward leads to, then minus the updates made;
 # meetings counts what all ranks have to come to, meeting_kind tells the last one from others;
 # joined is 0 outside DDP's Join, 1 + its updates so far, -1 on a rank that has run out of inputs.
 HEARTBEAT_COLUMNS = (

@@ -47,7 +47,7 @@ class Heartbeat:
         self._row[1] = count
 
     def in_step(self, number: float) -> None:
-        """Inside a step that needs all ranks: its number and how far; 0 = in none."""
+        """Inside a step that needs all ranks: its number and how far; else minus the last one."""
         self._row[_IN_STEP] = number
 
     def figures(self, **values: float) -> None:

@@ -116,7 +116,7 @@ class MeetingWatch:
         self._begun = self._forward_phase = True
         self._updates += 1
         self._step = 0.0
-        self._heartbeat.in_step(0.0)
+        self._heartbeat.in_step(-self._updates)
         if self.joining:
             self._joined += 1
             self._heartbeat.figures(joined=self._joined)
@@ -218,7 +218,8 @@ class MeetingWatch:
             return "through"
         if kind and other["meetings"] == self.count:
             return "apart" if other["meeting_kind"] != kind and self._ran_out() else "here"
-        return "apart" if int(other["in_step"]) > self._updates else "under way"
+        # A device may lag behind its host, which has then gone on to wait elsewhere.
+        return "apart" if abs(int(other["in_step"])) > self._updates else "under way"
 
     def _around_start(self, original: Any) -> Any:
         def start(*args: Any, **kwargs: Any) -> Any:
@@ -261,11 +262,11 @@ class MeetingWatch:
 
 
 def _certain(in_step: float) -> bool:
-    """Whether a rank cannot do without the others: in a backward, or in no forward at all.
+    """Whether a rank cannot do without the others: in a backward, or beyond it.
 
     A training forward alone may be an evaluation that forgot to say so.
     """
-    return in_step == 0.0 or in_step % 1 >= IN_BACKWARD
+    return in_step <= 0.0 or in_step % 1 >= IN_BACKWARD
 
 
 def _of_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
