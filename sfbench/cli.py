@@ -186,8 +186,8 @@ def check(
     from sfbench.plan.machine import this_machine
     from sfbench.progress import SilentObserver
 
-    given = {"target": target, "devices": [DEVICES], "device": device}
-    given["timeout"] = NO_PROGRESS_S if timeout is None else timeout
+    limit_s = NO_PROGRESS_S if timeout is None else timeout
+    given = {"target": target, "devices": [DEVICES], "device": device, "timeout": limit_s}
     plan = _plan({**given, "rounds": 1})
     checked = run_check(plan, this_machine(), SilentObserver())
     if as_json:
