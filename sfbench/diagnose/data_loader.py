@@ -43,7 +43,7 @@ from sfbench.schema import Diagnosis
 ID = "data-loader-starvation"
 ONE_RANK = 0.5
 """A rank is the cause where it waits longer than the others by this part of the data share."""
-STALL_STEPS = 0.15
+STALL_STEPS = 0.25
 """Stalls: at most this part of the steps ..."""
 STALL_WAIT = 0.8
 """... holds at least this part of the waiting."""

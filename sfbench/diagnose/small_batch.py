@@ -88,10 +88,40 @@ def _evidence(case: Case, curve: BatchCurve, share: Share, judged: Judgement) ->
         "samples_per_s_at_double_batch": rounded(curve.samples_per_s(2 * batch)),
         "samples_per_s_at_4_times_batch": rounded(curve.samples_per_s(4 * batch)),
         "batch_for_90_percent": rounded(_batch_for_good(curve)),
+        **_memory(case),
         "measured_batches": ", ".join(f"{size:g}" for size in curve.sizes),
         "misfit_ratio": rounded(curve.misfit),
         "disproof": DISPROOF,
     }
+
+
+def _memory(case: Case) -> Evidence:
+    """Device memory at larger batches, a line through those measured; nothing where unknown."""
+    peaks = {one.rung: max(one.peak_bytes, 0) for load in case.loads() for one in load.rungs}
+    once, twice = peaks.get("solo", 0), peaks.get("double", 0)
+    if not once or not twice:
+        return {}
+    return {
+        "memory_bytes_at_batch": once,
+        "memory_bytes_at_double_batch": twice,
+        "memory_bytes_at_4_times_batch": once + 3 * max(0, twice - once),
+        "device_memory_bytes": case.infos[0].memory_bytes,
+    }
+
+
+def _memory_advice(case: Case) -> tuple[str, ...]:
+    found = _memory(case)
+    if not found:
+        return ()
+    twice, four, there = (
+        units.bytes_(float(found[name] or 0))
+        for name in (
+            "memory_bytes_at_double_batch",
+            "memory_bytes_at_4_times_batch",
+            "device_memory_bytes",
+        )
+    )
+    return (f"Twice the batch took {twice} of the device's {there}; four times would take {four}.",)
 
 
 def _batch_for_good(curve: BatchCurve) -> float | None:
@@ -113,6 +143,7 @@ def _advice(case: Case, curve: BatchCurve, share: Share) -> tuple[str, ...]:
         f"{units.rate(curve.samples_per_s(2 * batch))} instead of "
         f"{units.rate(curve.samples_per_s(batch))} samples/s per device "
         f"({units.change(Interval(value=gain, low=None, high=None))}){where}.",
+        *_memory_advice(case),
         "A larger batch changes training: scale the learning rate with it (linearly for SGD, with "
         "warmup; about by the square root for Adam) and check that the loss still gets there.",
         f"Or make the fixed {units.seconds(curve.fixed_s.value)} per step smaller: fused or "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from ladder import Diagnosed, Times, diagnosed, launched
 
+from sfbench.schema import RankInfo, RankLoad, RungLoad
+
 ID = "small-batch"
 
 
@@ -78,3 +80,23 @@ def test_a_divided_batch_loses_against_one_device() -> None:
     assert both.points[1].efficiency.value == pytest.approx(2 / 3)
     assert two.regain.value == pytest.approx(2 / 3 - 2 / 3 * 1 / 2, abs=1e-3)
     assert two.evidence["batch_per_device"] == 4.0
+
+
+def test_the_memory_of_larger_batches_is_a_line_through_those_measured() -> None:
+    # GIVEN 3 GiB at 8 samples and 5 GiB at 16, on a device of 16 GiB
+    rungs = tuple(
+        RungLoad(rung=rung, steps=1, wall_s=1, cpu_s=0, delay_s=0, peak_bytes=gib * 2**30)
+        for rung, gib in (("solo", 3), ("double", 5))
+    )
+    times = Times(cached=[0.08], sizes={"half": 0.06, "double": 0.12})
+    device = RankInfo(
+        rank=0, local_rank=0, host="here", device="cuda:0", pid=1, threads=1, memory_bytes=2**34
+    )
+    found = diagnosed(
+        launched(0, times, loads=(RankLoad(rank=0, rungs=rungs),), ranks=(device,))
+    ).only(ID, 1)
+    # THEN 9 GiB at 32
+    assert found.evidence["memory_bytes_at_4_times_batch"] == 9 * 2**30
+    assert found.advice[1] == (
+        "Twice the batch took 5.00 GiB of the device's 16.0 GiB; four times would take 9.00 GiB."
+    )
