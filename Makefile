@@ -11,10 +11,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.sfbench-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test bench accuracy sweep clean
+.PHONY: help venv check test bench accuracy gate-accuracy sweep clean
 
 help:  ## Say what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 venv: $(STAMP)  ## Make the virtual environment and install sfbench with its tools
 
@@ -31,6 +31,9 @@ bench: $(STAMP)  ## Benchmarks of the tool itself
 
 accuracy: $(STAMP)  ## Injected faults, many times each: the slow tests
 	$(BIN)/pytest -m slow $(ARGS)
+
+gate-accuracy: $(STAMP)  ## How often the gate is right: some hours on a quiet machine
+	$(BIN)/python tests/benchmarks/gate_accuracy.py $(ARGS)
 
 sweep: $(STAMP)  ## Measure the reference workload at 1, 2, 4 and 8 devices
 	$(BIN)/sfbench sweep vision --name reference --force $(ARGS)

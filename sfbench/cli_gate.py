@@ -286,13 +286,14 @@ def _tell_github(outcome: GateOutcome) -> None:
 
 
 def _write_html(outcome: GateOutcome, place: Path) -> None:
-    from sfbench.gate.sides import with_verdict
     from sfbench.report.html import render_html
 
     if outcome.candidate is None:
         say(f"No report: nothing was measured, {place} is not written")
         return
-    page = render_html([with_verdict(outcome.candidate, outcome.report)], outcome.base)
+    told = outcome.report
+    verdict = (told.headline, *told.reasons, *told.warnings)
+    page = render_html([outcome.candidate], outcome.base, verdict=verdict)
     _write(place, page)
     say(f"Report: {place}")
 

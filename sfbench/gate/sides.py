@@ -11,7 +11,7 @@ from sfbench.analyze.points import analyze
 from sfbench.collect.frames import step_frame
 from sfbench.collect.model import MeasuredLaunch
 from sfbench.gate.decision import MIN_VALUES, centre, estimate
-from sfbench.gate.model import GateReport, SlotValue
+from sfbench.gate.model import SlotValue
 from sfbench.plan.machine import Machine
 from sfbench.plan.model import SweepPlan
 from sfbench.schema import LADDER, Environment, Interval, Point, SweepResult
@@ -46,12 +46,6 @@ def side_result(side: Side, plan: SweepPlan, machine: Machine, anchor: float | N
         points=tuple(_anchored(point, side.slots, anchor) for point in analysis.points),
         environment=side.environment,
     )
-
-
-def with_verdict(result: SweepResult, report: GateReport) -> SweepResult:
-    """The candidate's result with the gate's words, for the page that shows both sides."""
-    said = (report.headline, *report.reasons, *report.warnings)
-    return replace(result, warnings=(*said, *result.warnings))
 
 
 def _anchored(point: Point, slots: Sequence[SlotValue], anchor: float | None) -> Point:

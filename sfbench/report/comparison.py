@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sfbench import units
+from sfbench.analyze.losses import PARTS, share
+from sfbench.report.verdict import PART_NAMES
 from sfbench.schema import Interval, Point, SweepResult
 
 _SAME = ("host", "cpu", "cores", "gpus", "threads_per_device", "torch", "backend")
@@ -30,11 +32,25 @@ class ComparedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedPart:
+    """One part of the step at one device count in both results, in seconds of the step."""
+
+    devices: int
+    part: str
+    before: str
+    after: str
+    change: str
+    """What it adds to or takes from the step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """A result beside its baseline."""
 
     baseline: str
     rows: tuple[ComparedRow, ...]
+    parts: tuple[ComparedPart, ...]
+    """Of the largest device count that both have, the biggest change first."""
     differences: tuple[str, ...]
     """Why the two may not be comparable."""
 
@@ -47,6 +63,7 @@ def compare(result: SweepResult, baseline: SweepResult) -> Comparison:
     return Comparison(
         baseline=baseline.name,
         rows=tuple(_row(n, before.get(n), after.get(n)) for n in counts),
+        parts=tuple(_parts(before, after)),
         differences=tuple(_differences(result, baseline)),
     )
 
@@ -86,6 +103,37 @@ def _row(devices: int, before: Point | None, after: Point | None) -> ComparedRow
         verdict=_verdict(change),
         note=", ".join(_notes(before, after)),
     )
+
+
+def _parts(before: Mapping[int, Point], after: Mapping[int, Point]) -> list[ComparedPart]:
+    both = [n for n in before.keys() & after.keys() if before[n].step_s and after[n].step_s]
+    if not both:
+        return []
+    devices = max(both)
+    one, other = _part_s(before[devices]), _part_s(after[devices])
+    common = sorted(one.keys() & other.keys(), key=lambda part: -abs(other[part] - one[part]))
+    return [
+        ComparedPart(
+            devices=devices,
+            part=PART_NAMES[part],
+            before=units.seconds(one[part]),
+            after=units.seconds(other[part]),
+            change=_signed_seconds(other[part] - one[part]),
+        )
+        for part in common
+    ]
+
+
+def _part_s(point: Point) -> dict[str, float]:
+    """Seconds of the step that each part takes, where it was measured."""
+    if point.time_share is None or point.step_s is None:
+        return {}
+    shares = {part: share(point.time_share, part) for part in PARTS}
+    return {part: s * point.step_s.value for part, s in shares.items() if s is not None}
+
+
+def _signed_seconds(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{units.seconds(value)}"
 
 
 def _verdict(change: Interval | None) -> str:

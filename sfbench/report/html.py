@@ -12,8 +12,16 @@ from sfbench.report.view import result_view
 from sfbench.schema import SweepResult
 
 
-def render_html(results: Sequence[SweepResult], baseline: SweepResult | None = None) -> str:
-    """The report of one or more results, each beside ``baseline`` where there is one."""
+def render_html(
+    results: Sequence[SweepResult],
+    baseline: SweepResult | None = None,
+    *,
+    verdict: Sequence[str] = (),
+) -> str:
+    """The report of one or more results, each beside ``baseline`` where there is one.
+
+    ``verdict``: sentences of a gate that measured both in turn; they open the page.
+    """
     views = [result_view(result, f"r{i}", baseline) for i, result in enumerate(results)]
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("sfbench.report"),
@@ -22,7 +30,7 @@ def render_html(results: Sequence[SweepResult], baseline: SweepResult | None = N
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(results=views)
+    return environment.get_template("report.html.j2").render(results=views, verdict=verdict)
 
 
 def write_report(path: Path, html: str) -> None:

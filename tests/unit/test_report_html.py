@@ -263,6 +263,31 @@ def test_a_baseline_stands_beside_the_result() -> None:
     assert compare(GOLDEN, GOLDEN).rows[0].verdict == "no clear change"
 
 
+def test_parts_of_the_step_are_compared_the_biggest_change_first() -> None:
+    # GIVEN a step of 50.2 ms at 8 devices, and one of twice that, of which data takes 60 %
+    point = GOLDEN.points[3]
+    assert point.step_s is not None
+    assert point.time_share is not None
+    share = replace(point.time_share, data=Share(value=0.6), compute=Share(value=0.376))
+    slow = replace(point, step_s=Interval(value=0.1004, low=0.1, high=0.101), time_share=share)
+    found = compare(replace(GOLDEN, points=(*GOLDEN.points[:3], slow)), GOLDEN)
+    assert {row.devices for row in found.parts} == {8}
+    assert found.parts[0].part == "data loading"
+    assert found.parts[0].after == "60.2 ms"
+    assert found.parts[0].change.startswith("+5")
+    words = Page(render_html([replace(GOLDEN, points=(slow,))], GOLDEN)).words
+    assert "Parts of the step at 8 devices, the biggest change first" in words
+
+
+def test_a_gate_s_verdict_opens_the_page() -> None:
+    words = Page(
+        render_html([GOLDEN], GOLDEN, verdict=("REGRESSION: 8 devices", "Data loading grew."))
+    ).words
+    assert words.index("REGRESSION: 8 devices") < words.index("Efficiency")
+    assert "Both were launched in turn" in words
+    assert "no proof" not in words
+
+
 def test_what_was_measured_differently_is_said() -> None:
     elsewhere = replace(
         GOLDEN,
