@@ -14,7 +14,7 @@ STAMP := $(VENV)/.sfbench-installed
 .PHONY: help venv check test bench accuracy gate-accuracy sweep clean
 
 help:  ## Say what can be made
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 venv: $(STAMP)  ## Make the virtual environment and install sfbench with its tools
 
