@@ -10,10 +10,11 @@ import contextlib
 import importlib
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import threading
-from multiprocessing import forkserver
+from multiprocessing import forkserver, util
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -40,8 +41,12 @@ def main() -> int:
     # The first launch waits for this import; requests are read meanwhile.
     target = importlib.import_module
     threading.Thread(target=target, args=("sfbench.launch.agent",), daemon=True).start()
-    with Connection(descriptor) as connection:
-        return Host(connection).serve()
+    try:
+        with Connection(descriptor) as connection:
+            return Host(connection).serve()
+    finally:
+        # The fork server's socket lies there; this process runs no exit handlers.
+        shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
 
 
 class _Terminated(BaseException):

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -44,12 +45,13 @@ class Ended:
 class Sweep:
     """A ``sfbench sweep`` in its own process."""
 
-    def __init__(self, output: Path, name: str, words: tuple[str, ...]) -> None:
+    def __init__(self, output: Path, temporary: str, name: str, words: tuple[str, ...]) -> None:
         self.folder = output / name
         fixed = ("--name", name, "--output", str(output), "--no-report", "--json")
         self._process = subprocess.Popen(
             [SFBENCH, "sweep", *words[:1], *fixed, *words[1:]],
             cwd=output,
+            env={**os.environ, "TMPDIR": temporary},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -82,20 +84,26 @@ Start = Callable[..., Sweep]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts sweeps of small budgets; afterwards none is left."""
+    """Starts sweeps of small budgets; afterwards neither a process nor a temporary file is left."""
     sweeps: list[Sweep] = []
+    temporary = tempfile.TemporaryDirectory()  # a short path: sockets lie there
 
     def start(script: str, *words: str, name: str = "result", args: tuple[str, ...] = ()) -> Sweep:
         small = ("--devices", "1,2", "--rounds", "1", "--seconds", "0.5", "--warmup", "10")
         options = (*small, "--rungs", "train", "--device", "cpu", *words)
-        sweep = Sweep(tmp_path, name, (str(SCRIPTS / script), *options, "--", *args))
+        sweep = Sweep(
+            tmp_path, temporary.name, name, (str(SCRIPTS / script), *options, "--", *args)
+        )
         sweeps.append(sweep)
         return sweep
 
-    yield start
-    for sweep in sweeps:
-        sweep.close()
-    assert psutil.Process().children() == []
+    with temporary:
+        yield start
+        for sweep in sweeps:
+            sweep.close()
+        assert psutil.Process().children() == []
+        left = {path.name for path in Path(temporary.name).iterdir()}
+        assert {name for name in left if not name.startswith("torchinductor_")} == set()
 
 
 def log_of(ended: Ended, devices: int, rank: int) -> str:
