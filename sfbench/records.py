@@ -136,6 +136,7 @@ class RankInfo:
     cores: tuple[int, ...] = ()
     memory_bytes: int = 0
     """Of the device; 0 = not CUDA."""
+    gpu_uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

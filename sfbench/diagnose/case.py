@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from sfbench.launch.model import GpuState
 from sfbench.plan.machine import Machine
 from sfbench.schema import (
     LaunchRecord,
@@ -41,6 +42,8 @@ class Case:
     one: Point | None
     """The point at 1 device with its shares; None where it was not measured, or is this one."""
     records: tuple[LaunchRecord, ...]
+    gpus: tuple[GpuState, ...]
+    """This node's GPUs as the launches saw them."""
     kept_batches: Mapping[int, int]
     """Launch -> batches that the rungs without a loader replay."""
     steps: pd.DataFrame
@@ -68,6 +71,11 @@ class Case:
         """Seconds per step of one part of the time share."""
         share: Share = getattr(self.shares, part)
         return None if share.value is None else share.value * self.step_s
+
+    def gpu(self, rank: int) -> GpuState | None:
+        """The GPU of a rank; None where the launcher did not see it (CPU, another node)."""
+        uuid = self.infos[rank].gpu_uuid
+        return next((gpu for gpu in self.gpus if uuid and gpu.uuid.endswith(uuid)), None)
 
     def loads(self, rank: int | None = None) -> Iterator[RankLoad]:
         """Loads of all launches, of all ranks or of one."""

@@ -69,7 +69,8 @@ def _case(
     machine: Machine,
 ) -> Case:
     used = {s.launch for s in point.launches if s.status == "ok"}
-    records = {m.plan.index: m.record for m in launches if m.plan.index in used and m.record}
+    mine = [m for m in launches if m.plan.index in used]
+    records = {m.plan.index: m.record for m in mine if m.record is not None}
     assert point.time_share is not None
     assert point.loop is not None
     assert point.step_s is not None
@@ -79,6 +80,7 @@ def _case(
         loop=point.loop,
         one=one if point.devices > 1 else None,
         records=tuple(records.values()),
+        gpus=tuple(gpu for m in mine for gpu in m.outcome.gpus),
         kept_batches={launch: record.kept_batches for launch, record in records.items()},
         steps=steps[steps["launch"].isin(used).to_numpy()],
         machine=machine,

@@ -40,6 +40,8 @@ SAME_BATCH = 0.5
 """Part of the variance that must come again with the same batch for uneven batches."""
 RARE_PAUSES = 0.5
 """Part of the time above the median that the slowest 5 % of steps must hold for pauses."""
+SLOW_CLOCK = 0.03
+"""A clock that is lower than the others' by this ratio is worth a word."""
 DISPROOF_ONE = "not the device if the slowness stays with the rank when it moves to another device"
 DISPROOF_MANY = "not jitter if batches of equal cost, with garbage collection off, take as long"
 
@@ -83,9 +85,10 @@ def diagnose_straggler(case: Case) -> Diagnosis | None:
             "kind": "persistent",
             **common(case, "straggler", judged),
             **_evidence(slow),
+            **_gpu_evidence(case, rank),
             "disproof": DISPROOF_ONE,
         },
-        advice=_advice(slow),
+        advice=(*_advice(slow), *_gpu_advice(case, rank)),
     )
 
 
@@ -163,6 +166,38 @@ def _evidence(slow: _Slow) -> Evidence:
         "longer_without_core_s_per_step": rounded(slow.delay_excess_s),
         "more_cpu_s_per_step": rounded(slow.cpu_excess_s),
     }
+
+
+def _gpu_evidence(case: Case, rank: int) -> Evidence:
+    """The rank's GPU beside the mean of the others'; nothing where one is not known."""
+    mine = case.gpu(rank)
+    theirs = [case.gpu(r) for r in range(case.devices) if r != rank]
+    others = [gpu for gpu in theirs if gpu is not None]
+    if mine is None or len(others) < len(theirs):
+        return {}
+    return {
+        "clock_hz": rounded(mine.clock_hz),
+        "others_clock_hz": rounded(sum(gpu.clock_hz for gpu in others) / len(others)),
+        "temperature_c": rounded(mine.temperature_c),
+        "others_temperature_c": rounded(sum(gpu.temperature_c for gpu in others) / len(others)),
+        "gpu_load_ratio": rounded(mine.load_ratio),
+        "others_gpu_load_ratio": rounded(sum(gpu.load_ratio for gpu in others) / len(others)),
+        "throttled_by": ", ".join(mine.throttled) or "nothing",
+    }
+
+
+def _gpu_advice(case: Case, rank: int) -> tuple[str, ...]:
+    found = _gpu_evidence(case, rank)
+    if not found:
+        return ()
+    clock, others = float(found["clock_hz"] or 0), float(found["others_clock_hz"] or 0)
+    if clock >= (1 - SLOW_CLOCK) * others:
+        return ()
+    return (
+        f"Its clock ran at {clock / 1e6:.0f} MHz, the others' at {others / 1e6:.0f}, at "
+        f"{found['temperature_c']:g} °C beside {found['others_temperature_c']:g}; held down by: "
+        f"{found['throttled_by']}. See to its cooling, power limit and clock settings.",
+    )
 
 
 def _advice(slow: _Slow) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from sfbench.launch import tree
 from sfbench.launch.channel import MARK, RunRequest
+from sfbench.launch.gpus import watched
 from sfbench.launch.logs import LAST_LINES
 from sfbench.launch.model import LaunchOutcome, OnProgress
 from sfbench.launch.verdict import how, launcher_failed
@@ -44,6 +45,7 @@ class LocalLauncher:
         ``module:function``.
         """
         self._environment = environment(threads, device_type)
+        self._device_type = device_type
         self._entry = entry
         self._host: _Host | None = None
         self._launches = 0
@@ -73,7 +75,9 @@ class LocalLauncher:
         request = RunRequest(node_job=node_job, entry=self._entry, launch=self._launches)
         self._launches += 1
         try:
-            outcome = self._host.run(request, on_progress)
+            with watched(self._device_type) as gpus:
+                outcome = self._host.run(request, on_progress)
+            outcome = replace(outcome, gpus=gpus.states())
         except _HostDied:
             outcome = launcher_failed(self._host.last_words(), start_s)
         except BaseException:

@@ -39,6 +39,21 @@ class LaunchError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """A GPU of this node while a launch ran."""
+
+    uuid: str
+    clock_hz: float
+    """Mean over the time in which it worked."""
+    temperature_c: float
+    """Highest."""
+    load_ratio: float
+    """Part of the time in which a kernel ran."""
+    throttled: tuple[str, ...]
+    """What held the clock down: power | heat | hardware | fixed clocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOutcome:
     """End of a launch. ``record`` is set exactly where status is ok."""
 
@@ -50,6 +65,8 @@ class LaunchOutcome:
     start_s: float
     """time.monotonic() when the launch was asked for."""
     wall_s: float
+    gpus: tuple[GpuState, ...] = ()
+    """Empty where the job uses none, or NVML does not tell."""
 
 
 OnProgress = Callable[[Progress], None]

@@ -62,6 +62,7 @@ def write_record(
 
 def _payload(session: Session) -> RankPayload:
     optimizers = list(session.updates.by_key.values())
+    memory_bytes, gpu_uuid = _gpu()
     info = RankInfo(
         rank=session.rank,
         local_rank=session.local_rank,
@@ -70,7 +71,8 @@ def _payload(session: Session) -> RankPayload:
         pid=os.getpid(),
         threads=torch.get_num_threads(),
         cores=tuple(sorted(os.sched_getaffinity(0))),
-        memory_bytes=_device_memory(),
+        memory_bytes=memory_bytes,
+        gpu_uuid=gpu_uuid,
     )
     return RankPayload(
         steps=session.steps.array(),
@@ -82,10 +84,12 @@ def _payload(session: Session) -> RankPayload:
     )
 
 
-def _device_memory() -> int:
+def _gpu() -> tuple[int, str]:
+    """Memory in bytes and UUID of the current CUDA device; 0 and "" where there is none."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return 0
-    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+        return 0, ""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return int(properties.total_memory), str(getattr(properties, "uuid", ""))
 
 
 def _kept_batches(session: Session) -> int:

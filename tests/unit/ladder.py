@@ -19,6 +19,7 @@ from sfbench.analyze.points import analyze
 from sfbench.collect.frames import step_frame
 from sfbench.collect.model import MeasuredLaunch
 from sfbench.diagnose.causes import diagnose
+from sfbench.launch.model import GpuState
 from sfbench.schema import (
     LADDER,
     RUNGS,
@@ -98,12 +99,19 @@ def _values(times: Times, rung: Rung, rank: int, scale: float, samples: int) -> 
     }
 
 
-def launched(index: int, times: Times, *, samples: int = 8, **record: object) -> MeasuredLaunch:
+def launched(
+    index: int,
+    times: Times,
+    *,
+    samples: int = 8,
+    gpus: tuple[GpuState, ...] = (),
+    **record: object,
+) -> MeasuredLaunch:
     """A launch that measured these times."""
     devices = len(times.cached)
     return MeasuredLaunch(
         plan=launch_plan(index, devices),
-        outcome=outcome(),
+        outcome=replace(outcome(), gpus=gpus),
         record=launch_record(devices, **record),
         steps=np.array(step_rows(times, samples), dtype=np.float64),
     )

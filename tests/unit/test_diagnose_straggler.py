@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from ladder import Times, diagnosed, launched, load
 
+from sfbench.launch.model import GpuState
+from sfbench.records import RankInfo
 from sfbench.schema import Diagnosis
 
 ID = "straggler"
@@ -59,6 +61,36 @@ def test_a_rank_without_a_core_has_a_rival() -> None:
     found = diagnosed(launched(0, slow(), loads=loads)).only(ID, 4)
     assert found.evidence["longer_without_core_s_per_step"] == 0.025
     assert "another process runs there" in found.advice[0]
+
+
+def test_the_gpu_of_the_slow_rank_beside_the_others() -> None:
+    # GIVEN four GPUs, that of rank 2 hot and held down
+    ranks = tuple(
+        RankInfo(
+            rank=r, local_rank=r, host="a", device=f"cuda:{r}", pid=r, threads=1, gpu_uuid=f"u{r}"
+        )
+        for r in range(4)
+    )
+    gpus = tuple(
+        GpuState(
+            uuid=f"GPU-u{r}", clock_hz=1.2e9 if r == 2 else 1.8e9,
+            temperature_c=91.0 if r == 2 else 60.0, load_ratio=0.9,
+            throttled=("heat",) if r == 2 else (),
+        )
+        for r in range(4)
+    )  # fmt: skip
+    found = diagnosed(launched(0, slow(), ranks=ranks, gpus=gpus)).only(ID, 4)
+    assert (found.evidence["clock_hz"], found.evidence["others_clock_hz"]) == (1.2e9, 1.8e9)
+    assert found.evidence["throttled_by"] == "heat"
+    assert found.advice[-1] == (
+        "Its clock ran at 1200 MHz, the others' at 1800, at 91 °C beside 60; held down by: heat. "
+        "See to its cooling, power limit and clock settings."
+    )
+
+
+def test_a_gpu_of_another_node_is_no_number() -> None:
+    found = diagnosed(launched(0, slow())).only(ID, 4)
+    assert "clock_hz" not in found.evidence
 
 
 def rotating(cost: np.ndarray[Any, np.dtype[np.float64]], kept: int = 6) -> Diagnosis:
