@@ -64,6 +64,16 @@ def _cores(found: Starvation) -> Lines:
     )
 
 
+def _interference(found: Starvation) -> Lines:
+    lost_s = found.case.seconds("data")
+    return (
+        f"The devices wait only {units.seconds(found.wait_s)} of the {units.seconds(lost_s)} that "
+        "loading costs: workers take cores, caches or memory bandwidth from training. Lighten the "
+        "transform, keep workers off the ranks' cores (taskset in worker_init_fn), or load with "
+        "fewer of them.",
+    )
+
+
 def _stalls(found: Starvation) -> Lines:
     where = f"{units.percent(found.stall_steps)} of the steps hold most of the waiting"
     if found.case.loop.persistent_workers is False:
@@ -101,6 +111,7 @@ _BY_LIMIT: dict[str, Callable[[Starvation], Lines]] = {
     "no-workers": _no_workers,
     "workers": _workers,
     "cores": _cores,
+    "interference": _interference,
     "stalls": _stalls,
     "transfer": _transfer,
     "unknown": _unknown,

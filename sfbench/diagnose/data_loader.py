@@ -6,6 +6,8 @@ What limits loading follows from what fetching costs inside the workers, measure
 * ``own-batches``: there is no DataLoader, the script makes its batches by itself.
 * ``no-workers``: the training process fetches by itself.
 * ``cores``: all devices together need more cores for loading and training than the host has.
+* ``interference``: the devices hardly wait, but their steps take longer while workers run beside
+  them.
 * ``workers``: one worker's time per batch, times the batches that a device takes, exceeds the
   workers that run.
 * ``stalls``: the workers are fast enough, but few steps hold nearly all of the waiting; without
@@ -19,6 +21,8 @@ free) leave ``data_wait_s_per_step`` as it is: then the source behind the datase
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -49,11 +53,25 @@ STALL_WAIT = 0.8
 """... holds at least this part of the waiting."""
 CPU_BOUND = 0.5
 """A fetch that spends this part of its time on a core needs cores, not only workers."""
+WAITS = 0.5
+"""Where waiting makes up less than this part of the data share, workers are in the way."""
 CORES_SPARE = 0.05
 """Part of the host's cores that is never free."""
 DISPROOF = (
     "not the loader if twice the workers, with cores free, leave data_wait_s_per_step as it is"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Signs:
+    """What tells the limits apart."""
+
+    cores_lack: bool
+    """Loading needs more cores than training leaves."""
+    waits: bool
+    """Waiting for batches is what makes the step longer."""
+    stalls: bool
+    """Few steps hold most of the waiting."""
 
 
 def diagnose_data_loader(case: Case) -> Diagnosis | None:
@@ -81,14 +99,20 @@ def _look(case: Case) -> Starvation:
     loading = case.devices_per_host if rank is None else 1
     cores = cores_needed(supplied, wanted, loading) if supplied else 0.0
     free = max(0.0, case.machine.usable_cores * (1 - CORES_SPARE) - training_cores)
-    stall_steps = _stall_steps(case, rank)
+    stall_steps, wait_s = _stall_steps(case, rank), _wait_s(case, rank)
+    lost_s = case.seconds("data")
+    signs = _Signs(
+        cores_lack=cores > free,
+        waits=lost_s is None or wait_s >= WAITS * lost_s,
+        stalls=stall_steps <= STALL_STEPS,
+    )
     return Starvation(
         case=case,
         rank=rank,
-        limit=_limit(case, wanted, supplied, cores > free, stall_steps),
+        limit=_limit(case, wanted, supplied, signs),
         wanted=wanted,
         supplied=supplied,
-        wait_s=_wait_s(case, rank),
+        wait_s=wait_s,
         stall_steps=stall_steps,
         cores=cores,
         training_cores=training_cores,
@@ -96,21 +120,19 @@ def _look(case: Case) -> Starvation:
     )
 
 
-def _limit(
-    case: Case, wanted: Demand, supplied: Supply | None, cores_lack: bool, stall_steps: float
-) -> str:
+def _limit(case: Case, wanted: Demand, supplied: Supply | None, signs: _Signs) -> str:
     workers = case.loop.loader_workers
-    if workers is None:
-        return "own-batches"
-    if workers == 0:
-        return "no-workers"
+    if not workers:
+        return "own-batches" if workers is None else "no-workers"
     if supplied is None:
         return "unknown"
-    if cores_lack and supplied.cpu_s >= CPU_BOUND * supplied.alone_s:
+    if signs.cores_lack and supplied.cpu_s >= CPU_BOUND * supplied.alone_s:
         return "cores"
-    if workers_needed(supplied, wanted) > workers:
+    if signs.waits and workers_needed(supplied, wanted) > workers:
         return "workers"
-    return "stalls" if stall_steps <= STALL_STEPS else "transfer"
+    if signs.waits:
+        return "stalls" if signs.stalls else "transfer"
+    return "interference"
 
 
 def _starving_rank(case: Case) -> int | None:

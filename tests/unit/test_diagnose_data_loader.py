@@ -68,6 +68,14 @@ def test_fast_workers_and_waiting_in_every_step_is_transfer() -> None:
     assert "between processes" in found.advice[0]
 
 
+def test_a_longer_step_without_waiting_is_interference() -> None:
+    # GIVEN a step 50 ms longer beside workers that are fast enough, of which 10 ms are waiting
+    loads = (load(0, fetch_s=0.05, fetch_cpu_s=0.05),)
+    found = diagnosed(launched(0, starving(1, wait_s=0.01), loads=loads)).only(ID, 1)
+    assert found.evidence["limit"] == "interference"
+    assert "wait only 10.0 ms of the 50.0 ms" in found.advice[0]
+
+
 @pytest.mark.parametrize(
     ("persistent", "advice"), [(False, "persistent_workers=True"), (True, "prefetch_factor=4")]
 )
@@ -75,7 +83,7 @@ def test_fast_workers_and_waiting_in_few_steps_are_stalls(persistent: bool, advi
     # GIVEN 1 train step in 8 that waits 0.4 s, the others not at all
     launch = launched(
         0,
-        starving(1, wait_s=0.0),
+        starving(1, step_s=0.15, wait_s=0.0),
         loop=loop(persistent_workers=persistent),
         loads=(load(0, fetch_s=0.01),),
     )
