@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -16,13 +16,29 @@ from sfbench.probe.events import Event, Forward
 from sfbench.probe.patches import Patches
 
 
+class Models:
+    """DDP models as long as the script keeps them, by their first forward: alike on all ranks."""
+
+    def __init__(self) -> None:
+        self._by_id: weakref.WeakValueDictionary[int, DistributedDataParallel] = (
+            weakref.WeakValueDictionary()
+        )
+
+    def __iter__(self) -> Iterator[DistributedDataParallel]:
+        return iter(list(self._by_id.values()))
+
+    def add(self, model: DistributedDataParallel) -> None:
+        """Take a model that was called."""
+        self._by_id.setdefault(id(model), model)
+
+
 class ModelHooks:
     """Feeds a Forward for each call of a DDP model."""
 
     def __init__(self, feed: Callable[[Event], None]) -> None:
         self.feed = feed
         self._main = threading.get_ident()
-        self.models: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+        self.models = Models()
         self._last: Any = None
         self.training_forwards = 0
         self.counts_samples = True

@@ -17,6 +17,7 @@ from sfbench.probe import clock
 from sfbench.probe.batch import fingerprint, samples_in
 from sfbench.probe.collectives import CollectiveHooks
 from sfbench.probe.events import Event
+from sfbench.probe.models import Models
 from sfbench.probe.patches import Patches
 from sfbench.probe.ring import Ring
 from sfbench.probe.saves import SaveHooks
@@ -40,6 +41,16 @@ def test_patches_put_everything_back_also_what_was_inherited() -> None:
     patches.restore()
     assert "hello" not in vars(Child)
     assert Child().hello() == "base"
+
+
+def test_models_come_in_the_order_of_their_first_call_as_long_as_they_live() -> None:
+    models = Models()
+    called: list[Any] = [torch.nn.Linear(1, 1) for _ in range(20)]
+    for model in [*called, *reversed(called)]:
+        models.add(model)
+    assert list(models) == called
+    del model, called[0]
+    assert list(models) == called
 
 
 Pair = namedtuple("Pair", ["x", "y"])
