@@ -23,8 +23,9 @@ check: $(STAMP)  ## Format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# Two files at a time: tests with real ranks wait more than they work.
 test: $(STAMP)  ## All tests but the slow ones, in less than 10 minutes on 2 cores
-	$(BIN)/pytest -m "not slow" $(ARGS)
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
 
 bench: $(STAMP)  ## Benchmarks of the tool itself
 	$(BIN)/pytest tests/benchmarks --benchmark-only $(ARGS)
