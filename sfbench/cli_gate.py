@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfbench.console import say, terminal
-from sfbench.errors import UsageError
+from sfbench.errors import InterruptedSweep, UsageError
 
 if TYPE_CHECKING:
     from sfbench.gate_launches import GateJob, GateObserver
     from sfbench.gating import GateOutcome
+    from sfbench.schema import SweepResult
 
 EXIT_CODES: Mapping[str, int] = {
     "pass": 0,
@@ -144,7 +145,7 @@ def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
 
         sys.stdout.write(render_table(finished.result, *terminal()))
     say(f"Result: {finished.folder}")
-    sys.exit(_recorded(finished.result.points))
+    sys.exit(_recorded(finished.result))
 
 
 def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option
@@ -307,9 +308,11 @@ def _write(place: Path, text: str, mode: str = "w") -> None:
         raise UsageError(f"{place}: cannot be written: {error.strerror}") from error
 
 
-def _recorded(points: Any) -> int:
+def _recorded(result: SweepResult) -> int:
     """0 where each point has figures; such a result can be compared with."""
-    failed = [point for point in points if point.status != "ok"]
+    if result.interrupted:
+        return InterruptedSweep.exit_code
+    failed = [point for point in result.points if point.status != "ok"]
     for point in failed:
         say(f"sfbench: {point.error}")
     if not failed:

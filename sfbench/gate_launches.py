@@ -141,7 +141,8 @@ class Sides:
             devices=options.devices,
             cores=pinning(plan, options.devices, self._job.machine),
             seconds=options.seconds,
-            seed=options.seed + self._launches,
+            # Both sides of a pair visit the rungs in the same order.
+            seed=options.seed + round_,
         )
 
     def _check_anchor(self, arm: ArmName) -> None:
@@ -171,7 +172,7 @@ def opened(job: GateJob, observer: GateObserver) -> Iterator[Sides]:
         ) as launcher:
             yield Sides(job, launcher, logs, observer)
     except (ScriptError, MeasureError):
-        kept = True
+        kept = any(logs.iterdir())
         raise
     finally:
         if not kept:
