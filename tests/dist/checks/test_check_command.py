@@ -85,7 +85,7 @@ def test_a_sweep_checks_as_it_measures(temporary: Path) -> None:
     # GIVEN a script that averages gradients on every micro-step
     out = temporary.parent / "out"
     out.mkdir()
-    options = ("--devices", "1,2", "--seconds", "2", "--rounds", "1", "--no-report", "--json")
+    options = "--devices 1,2 --seconds 2 --rounds 1 --warmup 20 --no-report --json".split()
     # WHEN it is swept
     script = LOOPS / "accumulate_modulo.py"
     done = sfbench(temporary, "sweep", script, *options, "--", "--out", out)
