@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from sfbench import units
 from sfbench.report import figures
-from sfbench.report.rows import worst_point
+from sfbench.report.rows import is_unknown, worst_point
 from sfbench.report.svg import to_svg
 from sfbench.schema import Point, SweepResult
 
@@ -67,7 +67,7 @@ def _drawings(result: SweepResult) -> Iterator[_Drawing]:
             caption="Share of the ideal that is reached, with 95% intervals.",
             figure=figures.efficiencies(result),
         )
-    if any(p.time_share is not None for p in result.points):
+    if any(p.time_share is not None and not is_unknown(p.time_share) for p in result.points):
         yield _Drawing(
             name="shares",
             title="Where each step goes",

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 
 from sfbench import units
 from sfbench.analyze.losses import PARTS, Loss, losses, share
+from sfbench.report.rows import is_unknown
 from sfbench.report.svg import COLOURS, STYLE
 from sfbench.report.verdict import MENTIONED, PART_NAMES
 from sfbench.schema import Interval, Point, StepQuantiles, SweepResult
@@ -96,7 +97,9 @@ def step_times(result: SweepResult) -> Figure:
 
 def step_parts(result: SweepResult) -> Figure:
     """Where each step goes: a bar of time shares per device count."""
-    shares = [(p, p.time_share) for p in result.points if p.time_share is not None]
+    shares = [
+        (p, p.time_share) for p in result.points if p.time_share and not is_unknown(p.time_share)
+    ]
     parts = [part for part in PARTS if any((share(s, part) or 0.0) >= MENTIONED for _, s in shares)]
 
     def draw(axes: Axes) -> None:

@@ -6,12 +6,18 @@ from dataclasses import dataclass
 
 from sfbench import units
 from sfbench.analyze.losses import PARTS
-from sfbench.schema import Interval, Point, SweepResult, TimeShare
+from sfbench.schema import Interval, Point, Share, SweepResult, TimeShare
 
 LOOK_BELOW = 0.95
 """The least efficient point is pointed at where its efficiency is below this."""
 SHOWN_JITTER = 0.005
 """Jitter has a column only where it would not read 0%."""
+
+UNKNOWN = "?"
+UNKNOWN_HALF = 0.20
+"""A time share known no better than this is no figure: the table shows ``UNKNOWN``."""
+SAID_HALF = 0.05
+"""Less well known than this, its half-width is said beside it."""
 
 PART_TITLES = {
     "compute": "compute",
@@ -108,8 +114,18 @@ def _ideal_half(point: Point) -> float | None:
 def _share(shares: TimeShare | None, part: str) -> str:
     if shares is None:
         return units.MISSING
-    value: float | None = getattr(shares, part).value
-    return units.percent(value)
+    one: Share = getattr(shares, part)
+    half = units.half_width(one)
+    if half is not None and half > UNKNOWN_HALF:
+        return UNKNOWN
+    if half is not None and half >= SAID_HALF:
+        return f"{units.percent(one.value)} ±{100 * half:.0f}"
+    return units.percent(one.value)
+
+
+def is_unknown(shares: TimeShare) -> bool:
+    """Whether some part is known too badly to be a figure."""
+    return any(_share(shares, part) == UNKNOWN for part in PARTS)
 
 
 def _any_jitter(result: SweepResult) -> bool:

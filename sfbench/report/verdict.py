@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sfbench import units
 from sfbench.analyze.losses import PARTS, losses, share
-from sfbench.report.rows import worst_point
+from sfbench.report.rows import UNKNOWN, UNKNOWN_HALF, is_unknown, worst_point
 from sfbench.schema import Diagnosis, Point, SweepResult
 
 MENTIONED = 0.005
@@ -34,7 +34,13 @@ def verdict(result: SweepResult) -> tuple[str, ...]:
     """The sentences below the table, most important first; each stands by itself."""
     one = next((p for p in result.points if p.devices == 1), None)
     return tuple(
-        [*_scaling(result, one), *_one_device(one), *_fix_first(result), *_failures(result)]
+        [
+            *_scaling(result, one),
+            *_unknown_shares(result),
+            *_one_device(one),
+            *_fix_first(result),
+            *_failures(result),
+        ]
     )
 
 
@@ -47,8 +53,14 @@ def headline(result: SweepResult) -> str:
         if not measured:
             return "Nothing could be measured."
         return f"{_devices(measured[-1])} measured; there is no figure at 1 device to compare with."
+    failed = [p for p in result.points if p.status != "ok"]
+    if point.devices == 1 and failed:
+        return f"{_devices(failed[-1])} failed: only 1 device could be measured."
     if point.devices == 1:
         return "1 device measured: add device counts to see how it scales."
+    if (units.half_width(point.efficiency) or 0.0) > UNCERTAIN:
+        low, high = units.percent(point.efficiency.low), units.percent(point.efficiency.high)
+        return f"{point.devices} devices: too uncertain to say, {low} to {high} efficiency."
     times = units.count(float(f"{point.efficiency.value * point.devices:.2g}"))
     efficiency = units.percent_interval(point.efficiency)
     return f"{point.devices} devices do the work of {times}: {efficiency} efficiency."
@@ -119,12 +131,26 @@ def _rank(point: Point, part: str) -> str:
     )
 
 
+def _unknown_shares(result: SweepResult) -> Iterator[str]:
+    counts = [
+        str(p.devices)
+        for p in result.points
+        if p.time_share is not None and is_unknown(p.time_share)
+    ]
+    if counts:
+        yield (
+            f"Time shares at {', '.join(counts)} device(s): those shown as {UNKNOWN} are known no "
+            f"better than ±{100 * UNKNOWN_HALF:.0f} points. Free the machine of other work, or give "
+            "it more --rounds and --seconds."
+        )
+
+
 def _one_device(one: Point | None) -> Iterator[str]:
     """A job that starves one device already scales well, and is slow all the same."""
     if one is None or one.time_share is None or one.time_share.compute.value is None:
         return
     compute, most = one.time_share.compute.value, one.time_share.compute.high
-    if (compute if most is None else most) >= WORKING:
+    if (compute if most is None else most) >= WORKING or is_unknown(one.time_share):
         return
     shares = [(share(one.time_share, part), part) for part in PARTS if part != "compute"]
     value, part = max((v or 0.0, part) for v, part in shares)
@@ -135,7 +161,8 @@ def _one_device(one: Point | None) -> Iterator[str]:
 
 
 def _fix_first(result: SweepResult) -> Iterator[str]:
-    first = next((d for d in result.diagnoses if d.severity != "info"), None)
+    sure = (d for d in result.diagnoses if d.severity != "info" and (d.regain.low or 0.0) > 0.0)
+    first = next(sure, None)
     if first is not None:
         advice = f" {first.advice[0]}" if first.advice else ""
         yield f"Fix first: {diagnosis_line(first)}.{advice}"
@@ -145,8 +172,9 @@ def diagnosis_line(diagnosis: Diagnosis) -> str:
     """``data-loader-starvation, +12 points (±2) at 8 devices``."""
     rank = "" if diagnosis.rank is None else f" (rank {diagnosis.rank})"
     regain = units.points_interval(diagnosis.regain)
-    plural = "device" if diagnosis.devices == 1 else "devices"
-    return f"{diagnosis.id}{rank}, +{regain_points(regain)} at {diagnosis.devices} {plural}"
+    if diagnosis.devices == 1:  # whose efficiency is 1 by definition
+        return f"{diagnosis.id}{rank}, {regain_points(regain)} of the step at 1 device"
+    return f"{diagnosis.id}{rank}, +{regain_points(regain)} at {diagnosis.devices} devices"
 
 
 def regain_points(text: str) -> str:
