@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import signal
 import sys
@@ -48,7 +49,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
         own = [" ".join(own[:2]), *own[2:]]
     try:
         with _terminated_like_interrupted():
-            app(own, standalone_mode=True, prog_name="sfbench", obj=_script_args)
+            _hint_at_script_arguments(own)
     except SfbenchError as error:
         say(f"sfbench: {error}")
         sys.exit(error.exit_code)
@@ -58,6 +59,16 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         sys.exit(1)
     sys.exit(0)
+
+
+def _hint_at_script_arguments(own: list[str]) -> None:
+    """Run a command; where click does not know an argument, say where the script's own belong."""
+    try:
+        app(own, standalone_mode=True, prog_name="sfbench", obj=_script_args)
+    except SystemExit as end:
+        if end.code == UsageError.exit_code and own[:1] in (["sweep"], ["check"], ["gate"]):
+            say("Arguments of the script go behind `--`: sfbench sweep train.py -- --epochs 3")
+        raise
 
 
 @app.callback(invoke_without_command=True)
@@ -129,15 +140,18 @@ def sweep(  # noqa: PLR0913, PLR0917 - each parameter is an option
         "output": output, "allow_saves": allow_saves,
     }  # fmt: skip
     plans = _suite_plans(given) if suite else [_plan(given)]
+    if report is not None and not no_report:
+        _check_writable(report.parent)
     finished = _run_all(plans, replace=force)
-    if not no_report:
-        title = finished[0].folder.name if len(plans) == 1 else _suite_name(plans)
-        _write_report([f.result for f in finished], report or Path("reports") / f"{title}.html")
     if suite and as_json:
         _print_suite([f.result for f in finished])
     else:
         for one in finished:
             _print_result(one.result, as_json=as_json)
+    # The table comes first: should the report fail, nothing that was measured is lost.
+    if not no_report:
+        title = finished[0].folder.name if len(plans) == 1 else _suite_name(plans)
+        _write_report([f.result for f in finished], report or Path("reports") / f"{title}.html")
     for one in finished:
         say(f"Result: {one.folder}")
     sys.exit(max(_exit_code(one.result) for one in finished))
@@ -253,8 +267,9 @@ def _run_all(plans: list[SweepPlan], *, replace: bool) -> list[FinishedSweep]:
     """Run plans in turn; after Ctrl-C the rest is not begun, and what is finished is kept."""
     from sfbench.collect.staging import check_free
 
-    if not replace:
-        for plan in plans:
+    for plan in plans:
+        _check_writable(plan.output)
+        if not replace:
             check_free(plan.result_dir)
     finished: list[FinishedSweep] = []
     for plan in plans:
@@ -274,6 +289,20 @@ def _run(plan: SweepPlan, *, replace: bool) -> FinishedSweep:
     command = shlex.join(["sfbench", *sys.argv[1:]])
     with TerminalObserver(plan, Console(stderr=True)) as observer:
         return run_sweep(plan, this_machine(), observer, command=command, replace=replace)
+
+
+def _check_writable(folder: Path) -> None:
+    """Refuse before anything is measured what could not be written afterwards.
+
+    Raises:
+        UsageError: the folder cannot be made, or is not writable.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: the folder cannot be made: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{folder}: this folder cannot be written to")
 
 
 def _write_report(

@@ -32,7 +32,9 @@ def check_free(path: Path) -> None:
         UsageError: ``path`` exists.
     """
     if path.exists() or path.is_symlink():
-        raise UsageError(f"{path} already exists: choose another --name, or move it away first")
+        raise UsageError(
+            f"{path} already exists: choose another --name, or replace it with --force"
+        )
 
 
 class ResultFolder:

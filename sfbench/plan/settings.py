@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -86,6 +87,8 @@ def load_settings(overrides: dict[str, Any], folder: Path) -> Settings:
     path, table = _table(folder)
     given = {key: value for key, value in overrides.items() if value is not None}
     _validated(table, f"{path} [tool.sfbench]")
+    if given.get("scaling") == "weak" and given.get("global_batch") is not None:
+        raise UsageError("--global-batch makes the scaling strong: leave out --scaling weak.")
     return _validated({**table, **given}, "command line")
 
 
@@ -97,10 +100,25 @@ def _validated(values: dict[str, Any], where: str) -> Settings:
         name = str(first["loc"][0]) if first["loc"] else "?"
         option = f"--{name.replace('_', '-')}" if where == "command line" else name
         known = ""
+        message = first["msg"].removeprefix("Value error, ").rstrip(".")
         if first["type"] == "extra_forbidden":
-            known = " Known keys: " + ", ".join(sorted(Settings.model_fields)) + "."
-        message = first["msg"].removeprefix("Value error, ")
+            message, known = "there is no such setting", _known(name)
+        elif name in _EXPECTED:
+            message = f"expected {_EXPECTED[name]}"
         raise UsageError(f"{where}: {option} = {values.get(name)!r}: {message}.{known}") from error
+
+
+_EXPECTED = {
+    "devices": "whole numbers from 1 up, as in 1,2,4,8",
+    "warmup": "auto, or a number of steps from 0 up",
+    "seconds": "a number of seconds above 0, at most a day",
+}
+
+
+def _known(name: str) -> str:
+    names = [key.replace("_", "-") for key in sorted(Settings.model_fields)]
+    near = difflib.get_close_matches(name.replace("_", "-"), names, n=1)
+    return f" Did you mean {near[0]}?" if near else f" Known: {', '.join(names)}."
 
 
 def _table(folder: Path) -> tuple[Path, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +45,14 @@ def resolve_target(target: str, args: tuple[str, ...] = ()) -> Target:
             return Target(name=target, script=workload.script, is_workload=True, args=args)
     path = Path(target)
     if not path.is_file():
-        names = ", ".join(w.name for w in workloads())
+        known = [w.name for w in workloads()]
+        names = ", ".join(known)
+        near = difflib.get_close_matches(target, known, n=1)
         what = "is a folder" if path.is_dir() else "there is no such file"
-        raise UsageError(f"{target}: {what}. Give a training script's path, or one of: {names}.")
+        meant = f" Did you mean {near[0]}?" if near else ""
+        raise UsageError(
+            f"{target}: {what}.{meant} Give a training script's path, or one of: {names}."
+        )
     try:
         path.read_bytes()
     except OSError as error:
