@@ -26,10 +26,25 @@ Current thread 0x00007f0 (most recent call first):
   File "/env/torch/_tensor.py", line 631 in backward
   File "/data/me/train.py", line 20 in <module>
 """
+IN_FORWARD = """\
+Current thread 0x00007f0 (most recent call first):
+  File "/env/torch/nn/parallel/distributed.py", line 2363 in _distributed_broadcast_coalesced
+  File "/env/torch/nn/modules/module.py", line 1789 in _call_impl
+  File "/data/me/train.py", line 20 in <module>
+"""
+THROUGH_A_HOOK = """\
+Current thread 0x00007f0 (most recent call first):
+  File "/env/sfbench/probe/evidence/files.py", line 112 in wait
+  File "/data/me/train.py", line 62 in <module>
+"""
 
 
 def test_the_main_thread_is_the_last_of_a_dump() -> None:
     assert innermost(DUMP) == "load at train.py:12"
+
+
+def test_hooks_are_no_place_in_the_script() -> None:
+    assert innermost(THROUGH_A_HOOK) == "<module> at train.py:62"
 
 
 def test_a_dump_without_frames_has_no_place() -> None:
@@ -39,6 +54,8 @@ def test_a_dump_without_frames_has_no_place() -> None:
 
 def test_a_rank_in_backward_waits_for_others_and_one_in_the_script_does_not() -> None:
     assert waits_for_others(IN_BACKWARD)
+    assert waits_for_others(IN_FORWARD)
+    assert not waits_for_others(THROUGH_A_HOOK)
     assert not waits_for_others(DUMP)
 
 
