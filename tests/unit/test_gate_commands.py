@@ -62,9 +62,15 @@ class Launches:
     """Launches that never settle."""
 
     def run(
-        self, plan: SweepPlan, launch: LaunchPlan, *args: object, code: CodeRoot | None = None
+        self,
+        plan: SweepPlan,
+        launch: LaunchPlan,
+        logs: Path,
+        *args: object,
+        code: CodeRoot | None = None,
     ) -> MeasuredLaunch:
         """Stands in for ``sfbench.sweeps.run_launch``."""
+        (logs / launch.log_name).mkdir(parents=True, exist_ok=True)
         number = len(self.plans)
         self.plans.append(plan)
         text = plan.target.script.read_text()
@@ -292,7 +298,7 @@ def test_a_side_that_gives_nothing_is_named(
     (reason,) = ended.document["reasons"]
     assert reason.startswith(fault.side)
     assert "ValueError: bad batch\n    line 1\n    line 2\n" in reason
-    assert Path(reason.splitlines()[-1].removeprefix("The ranks' logs: ")).parent.is_dir()
+    assert Path(reason.splitlines()[-1].removeprefix("The ranks' logs: ")).is_dir()
     assert ET.parse(junit).find(".//error") is not None
     assert not page.exists()
 
