@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import signal
 import sys
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from sfbench import __version__, cli_gate
-from sfbench.console import say, terminal
+from sfbench.console import check_writable, say, terminal
 from sfbench.errors import InterruptedSweep, SfbenchError, UsageError
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - each parameter is an option
     }  # fmt: skip
     plans = _suite_plans(given) if suite else [_plan(given)]
     if report is not None and not no_report:
-        _check_writable(report.parent)
+        check_writable(report.parent)
     finished = _run_all(plans, replace=force)
     if suite and as_json:
         _print_suite([f.result for f in finished])
@@ -268,7 +267,7 @@ def _run_all(plans: list[SweepPlan], *, replace: bool) -> list[FinishedSweep]:
     from sfbench.collect.staging import check_free
 
     for plan in plans:
-        _check_writable(plan.output)
+        check_writable(plan.output)
         if not replace:
             check_free(plan.result_dir)
     finished: list[FinishedSweep] = []
@@ -289,20 +288,6 @@ def _run(plan: SweepPlan, *, replace: bool) -> FinishedSweep:
     command = shlex.join(["sfbench", *sys.argv[1:]])
     with TerminalObserver(plan, Console(stderr=True)) as observer:
         return run_sweep(plan, this_machine(), observer, command=command, replace=replace)
-
-
-def _check_writable(folder: Path) -> None:
-    """Refuse before anything is measured what could not be written afterwards.
-
-    Raises:
-        UsageError: the folder cannot be made, or is not writable.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{folder}: the folder cannot be made: {error.strerror}") from error
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"{folder}: this folder cannot be written to")
 
 
 def _write_report(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfbench.console import say, terminal
+from sfbench.console import check_writable, say, terminal
 from sfbench.errors import InterruptedSweep, UsageError
 
 if TYPE_CHECKING:
@@ -83,6 +83,9 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     from sfbench.gate.paths import parse
 
     _check_sides(base, baseline, paths)
+    outputs = Outputs(as_json=as_json, report=report, markdown=markdown, junit=junit)
+    for place in filter(None, (report, markdown, junit)):
+        check_writable(place.parent)
     job = _job(
         context,
         {
@@ -99,7 +102,7 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
         else:
             wanted = parse(paths) if paths is not None else ()
             outcome = gating.gate_commit(job, base or "", observer, paths=wanted)
-    _tell(outcome, Outputs(as_json=as_json, report=report, markdown=markdown, junit=junit))
+    _tell(outcome, outputs)
     sys.exit(EXIT_CODES[outcome.report.verdict])
 
 

@@ -44,6 +44,8 @@ class MeasuredPoint:
     """Train steps that were measured on some ranks only, and left out."""
     disturbed_cycles: int
     """Cycles that time shares leave out."""
+    other_share: float
+    """Validation, saving and the like, of the wall time on the ``train`` rung."""
 
     @property
     def slow_rank(self) -> int | None:
@@ -83,7 +85,14 @@ def measure_point(
         solo=solo_basis(by_cycle, slow, {m.plan.index: m.plan.round for m in used}),
         torn_steps=_torn(steps, job, devices),
         disturbed_cycles=by_cycle.disturbed if ladder else 0,
+        other_share=_other_share(steps),
     )
+
+
+def _other_share(steps: pd.DataFrame) -> float:
+    rows = steps[(steps["measured"] & (steps["rung"] == "train")).to_numpy()]
+    other, step = float(rows["other_s"].sum()), float(rows["step_s"].sum())
+    return other / (other + step) if other + step > 0 else 0.0
 
 
 def unavailable(launches: Sequence[MeasuredLaunch]) -> Mapping[Rung, str]:

@@ -22,8 +22,8 @@ def job_steps(steps: pd.DataFrame) -> pd.DataFrame:
     of launch and step: ``launch``, ``round``, ``devices``, ``step``, ``block``, ``cycle``,
     ``rung``, ``warmup`` as there; ``step_s`` mean over ranks (all-reduce keeps them together),
     ``slowest_s`` maximum over ranks, ``busy_s`` minimum over ranks of the step without its wait for
-    data, ``samples`` sum over ranks, and ``other``: a rank validated or saved in this step, so that
-    it is no ordinary one.
+    data, ``samples`` sum over ranks, and ``other``: some ranks validated or saved in this step and
+    others waited, so that it is no ordinary one. Where all did, it is in no rank's ``step_s``.
 
     A step that was not measured on every rank is left out.
     """
@@ -40,7 +40,9 @@ def job_steps(steps: pd.DataFrame) -> pd.DataFrame:
     job["slowest_s"] = _reduce(np.maximum, step_s, starts)
     job["busy_s"] = _reduce(np.minimum, step_s - rows["data_wait_s"].to_numpy(), starts)
     job["samples"] = _reduce(np.add, rows["samples"].to_numpy(dtype=np.float64), starts)
-    job["other"] = _reduce(np.maximum, rows["other_s"].to_numpy(), starts) > 0
+    busy = (rows["other_s"].to_numpy() > 0).astype(np.float64)
+    ranks_busy = _reduce(np.add, busy, starts)
+    job["other"] = (ranks_busy > 0) & (ranks_busy < counts)
     complete = job["devices"].to_numpy() == counts
     answer: pd.DataFrame = job[complete].reset_index(drop=True)
     return answer

@@ -16,6 +16,8 @@ from sfbench.schema import Interval, Point
 
 MIN_STEPS = 20
 """With fewer measured steps a point rests on little."""
+OTHER_WORK = 0.2
+"""Time outside of training steps is said where it is more than this part."""
 SAME_BATCH = 0.01
 """Batches that differ by less count as the same."""
 
@@ -30,6 +32,7 @@ def measured_warnings(plan: SweepPlan, point: MeasuredPoint) -> tuple[str, ...]:
             _uneven(point),
             _disturbed(point),
             _ended_early(point),
+            _other_work(point),
             _notes(point),
         )
     )
@@ -65,6 +68,15 @@ def _few_steps(point: MeasuredPoint) -> Iterator[str]:
         yield (
             f"only {point.rate.steps} steps were measured: give it more time with --seconds, "
             "or the script more data"
+        )
+
+
+def _other_work(point: MeasuredPoint) -> Iterator[str]:
+    if point.other_share > OTHER_WORK:
+        yield (
+            f"{units.percent(point.other_share)} of the time went to what was taken for "
+            "validation or saving (forwards without gradients between steps, other loaders, torch.save) "
+            "and is in no figure here. Where it is part of training, the job is slower by as much"
         )
 
 

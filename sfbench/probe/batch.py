@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,11 +38,14 @@ def _parts(batch: Any) -> Sequence[Any]:
 
 
 def samples_in(batch: Any) -> int:
-    """Leading dimension of the first tensor that has one; 0 where there is none."""
-    for tensor in tensors(batch):
-        if tensor.dim() > 0:
-            return int(tensor.shape[0])
-    return 0
+    """The leading dimension that most tensors share, among equals the first; 0 without any.
+
+    A dimension of 1 counts only where there is no other: it is seldom a batch.
+    """
+    sizes = Counter(int(t.shape[0]) for t in tensors(batch) if t.dim() > 0)
+    if len(sizes) > 1:
+        sizes.pop(1, None)
+    return sizes.most_common(1)[0][0] if sizes else 0
 
 
 def nbytes(batch: Any) -> int:

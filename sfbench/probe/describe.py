@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from sfbench.probe.discovery import Loop
-from sfbench.probe.events import Fetch, Forward, Update
+from sfbench.probe.events import Event, Fetch, Forward, Update
 from sfbench.schema import LoopInfo
 
 if TYPE_CHECKING:
@@ -45,6 +45,13 @@ def device_of(optimizers: Iterable[Any]) -> str:
     for parameter in parameters_of(optimizers):
         return str(parameter.device)
     return "unknown"
+
+
+def samples_seen(events: Sequence[Event], loop: Loop) -> int:
+    """Samples that these events tell of a loop."""
+    keys = loop.counting or {loop.model}
+    counted = [e for e in events if isinstance(e, Fetch | Forward) and e.key in keys]
+    return sum(e.samples for e in counted)
 
 
 def describe_loop(session: Session, loop: Loop, wrapper: str) -> LoopInfo:

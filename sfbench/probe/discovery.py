@@ -34,6 +34,8 @@ class Loop:
     """The loader whose samples count; None without one."""
     counting: frozenset[Hashable] = frozenset()
     """The primary one, and others that are fetched in turn with it, never in the same step."""
+    infers: bool = False
+    """Without a loader: forwards without gradients are part of the loop, no validation."""
     model: Hashable
     """Without a loader: the model whose inputs count; None where unknown."""
 
@@ -86,6 +88,7 @@ def find_loop(events: Sequence[Event]) -> Loop:
         loaders=frozenset(loaders),
         primary=loaders[0] if loaders else None,
         counting=_counting(groups, loaders),
+        infers=not loaders and _infers(events),
         model=None if loaders else _counting_model(groups),
     )
 
@@ -104,6 +107,13 @@ def _groups(events: Sequence[Event]) -> list[_Group]:
                 groups.append(_Group())
             _note(groups[-1], event)
     return groups if groups[-1].updates else groups[:-1]
+
+
+def _infers(events: Sequence[Event]) -> bool:
+    """Whether forwards without gradients stand between the first updates already."""
+    kinds = [e for e in events if isinstance(e, Update | Forward)]
+    first = next((i for i, e in enumerate(kinds) if isinstance(e, Update)), len(kinds))
+    return any(isinstance(e, Forward) and not e.grad for e in kinds[first:])
 
 
 def _merged(groups: list[_Group]) -> list[_Group]:

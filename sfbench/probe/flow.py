@@ -169,7 +169,7 @@ class Flow:
         if not event.grad:
             # Validation stands between an update and the next training fetch; a teacher's forward
             # inside the step does not.
-            if self._since_update:
+            if self._since_update and not loop.infers:
                 self._open_other(event.began)
             return
         if self._other_began is not None:

@@ -15,7 +15,14 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from sfbench.feeding import Batches
@@ -78,12 +85,14 @@ class LoaderHooks:
 
         Returns the number of batches asked for (workers x prefetch_factor), 0 without workers.
         """
-        iterator, queued = self.iterators.get(key), self.queue_length(key)
+        iterator: Any = self.iterators.get(key)
+        queued = self.queue_length(key)
         for _ in range(queued if iterator is not None else 0):
             try:
                 _samples(iterator, self._next(iterator))
             except StopIteration:
                 break
+            iterator._sfbench_drained = getattr(iterator, "_sfbench_drained", 0) + 1
         return queued
 
     def settle(self, key: Hashable, limit_s: float) -> None:
@@ -134,11 +143,27 @@ class LoaderHooks:
             if getattr(self._depth, "value", 0):
                 return original(iterator)
             key = getattr(iterator, "_sfbench_key", None) or id(iterator)
-            if self._replay.active and self._replay.replays(key):
+            replays = self._replay.active and self._replay.replays(key)
+            if replays or hasattr(iterator, "_sfbench_replayed"):
+                self._end_in_time(iterator, key, replays=replays)
+            if replays:
                 return self.replayed(key)
             return self._fetched(key, original, iterator)
 
         return next_batch
+
+    def _end_in_time(self, iterator: Any, key: Hashable, *, replays: bool) -> None:
+        """A pass in which batches were replayed ends after as many as ever.
+
+        Scripts rely on it, and what they do between two passes is no part of loading.
+        """
+        replayed = getattr(iterator, "_sfbench_replayed", 0)
+        drained = getattr(iterator, "_sfbench_drained", 0)
+        length = pass_length(self.loaders.get(key))
+        if length is not None and iterator._num_yielded - drained + replayed >= length:
+            self._unfinished.discard(key)
+            raise StopIteration
+        iterator._sfbench_replayed = replayed + replays
 
     def _around_source_next(self, original: Any) -> Any:
         def next_batch(source: Any) -> Any:
@@ -167,6 +192,8 @@ class LoaderHooks:
     def _around_reset(self, original: Any) -> Any:
         def reset(iterator: Any, *args: Any, **kwargs: Any) -> Any:
             iterator._sfbench_counts = deque()
+            for name in ("_sfbench_replayed", "_sfbench_drained"):
+                vars(iterator).pop(name, None)
             return original(iterator, *args, **kwargs)
 
         return reset
@@ -227,16 +254,41 @@ class _Later:
         self._hooks = hooks
         self._key = key
         self._real: Iterator[Any] | None = None
+        self._left = pass_length(hooks.loaders.get(key))
 
     def __iter__(self) -> _Later:
         return self
 
     def __next__(self) -> Any:
+        if self._left == 0:
+            self._hooks._unfinished.discard(self._key)
+            raise StopIteration
+        batch = self._batch()
+        if self._left is not None:
+            self._left -= 1
+        return batch
+
+    def _batch(self) -> Any:
         if self._hooks._replay.replays(self._key):
             return self._hooks.replayed(self._key)
         if self._real is None:
             self._real = self._hooks._started(self._key, self._make)
         return next(self._real)
+
+
+_FINITE = {SequentialSampler, RandomSampler, SubsetRandomSampler, DistributedSampler}
+
+
+def pass_length(loader: Any) -> int | None:
+    """Batches of one pass, where the sampler is one of torch's that end; None elsewhere.
+
+    The length that another sampler tells need not be where it ends.
+    """
+    if loader is None or type(getattr(loader, "sampler", None)) not in _FINITE:
+        return None
+    if type(loader.batch_sampler) not in {BatchSampler, type(None)}:
+        return None
+    return len(loader)
 
 
 def _under_way(iterator: Any) -> int:

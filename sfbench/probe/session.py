@@ -13,7 +13,7 @@ from sfbench.probe.checkpace import CheckPace
 from sfbench.probe.clock import clock_for
 from sfbench.probe.collectives import CollectiveHooks
 from sfbench.probe.control import Control
-from sfbench.probe.describe import describe_loop, gradient_bytes, is_sharded
+from sfbench.probe.describe import describe_loop, gradient_bytes, is_sharded, samples_seen
 from sfbench.probe.discovery import Loop
 from sfbench.probe.events import Event, Update
 from sfbench.probe.evidence.witness import Witness
@@ -186,7 +186,7 @@ class Session:
             anchor=list(self.updates.by_key).index(_as_int(loop.anchor)),
             updates_per_step=loop.updates_per_step,
             loaders=len(loop.loaders),
-            samples_known=loop.samples_known,
+            samples_known=loop.samples_known and samples_seen(self.flow.kept, loop) > 0,
             group_size=dist.get_world_size() if dist.is_initialized() else 0,
             ddp_forwards=self.models.training_forwards,
             sharded=is_sharded(anchor),

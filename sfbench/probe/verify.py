@@ -51,8 +51,9 @@ def verify(facts: Sequence[RankFacts], world_size: int) -> Refusal | None:
     if not all(f.samples_known for f in facts):
         return Refusal(
             kind="no-samples",
-            message="Steps were seen, but no DataLoader and no DDP forward, so samples cannot be "
-            "counted. Wrap the source of batches: `from sfbench import batches; "
+            message="Steps were seen, but no samples: no DataLoader and no DDP forward, or batches "
+            "without a tensor that has a leading dimension. Wrap the source of batches: "
+            "`from sfbench import batches; "
             "for batch in batches(get_batch): ...`.",
         )
     return None

@@ -139,7 +139,7 @@ def _unknown_shares(result: SweepResult) -> Iterator[str]:
     ]
     if counts:
         yield (
-            f"Time shares at {', '.join(counts)} device(s): those shown as {UNKNOWN} are known no "
+            f"Time shares at {' and '.join(counts)} devices: those shown as {UNKNOWN} are known no "
             f"better than ±{100 * UNKNOWN_HALF:.0f} points. Free the machine of other work, or "
             "give it more --rounds and --seconds."
         )
