@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -69,6 +70,8 @@ class Flow:
         self._since_update = False
         self._other_began: float | None = None
         self._foreign: tuple[Hashable, _Sums] | None = None
+        self._elsewhere: deque[Fetch] = deque()
+        """Fetched by other threads: brought in with the next update, since sums are not shared."""
         self._training: set[Hashable] = set()
         self._counting: set[Hashable] = set()
 
@@ -77,6 +80,11 @@ class Flow:
         if self.loop is not None:
             self.count(event)
             return
+        if isinstance(event, Fetch) and not event.main:
+            self._elsewhere.append(event)
+            return
+        if isinstance(event, Update):
+            self._bring_in(self.kept.append)
         self.kept.append(event)
         if isinstance(event, Update) and self.ready and self._may_decide():
             self.decide()
@@ -104,13 +112,22 @@ class Flow:
         events, self.kept = self.kept, []
         self.loop = loop
         for event in events[:-1]:
-            self.count(event)
+            self._take(event)
         # From here on steps end now; those before are told in arrears.
         self.live = True
-        self.count(events[-1])
+        self._take(events[-1])
 
     def count(self, event: Event) -> None:
         """Take the next event of a known loop."""
+        kind = type(event)
+        if kind is Fetch and not event.main:  # type: ignore[union-attr]
+            self._elsewhere.append(event)  # type: ignore[arg-type]
+            return
+        if kind is Update and self._elsewhere:
+            self._bring_in(self._fetch)
+        self._take(event)
+
+    def _take(self, event: Event) -> None:
         kind, loop = type(event), self.loop  # in every step: faster than isinstance
         assert loop is not None
         if kind is Fetch:
@@ -130,14 +147,18 @@ class Flow:
             if event.grad:
                 self._note_foreign(event)
             return
-        if self._other_began is not None:
-            self._close_other(event.began)
-        if self._since_update:
-            self._since_update, self._updates = False, 0
         if event.main:
+            if self._other_began is not None:
+                self._close_other(event.began)
+            if self._since_update:
+                self._since_update, self._updates = False, 0
             self._sums.wait_s += event.ended - event.began
         if event.key in self._counting:
             self._fetched(event)
+
+    def _bring_in(self, take: Callable[[Fetch], None]) -> None:
+        while self._elsewhere:
+            take(self._elsewhere.popleft())
 
     def _fetched(self, event: Fetch) -> None:
         if event.started:

@@ -124,6 +124,9 @@ class Session:
         if not self._begun:
             self._begun = True
             self.steps.begin()
+            # The first step begins here, after this event: no time before it may be taken off it.
+            now = time.perf_counter()
+            event = event._replace(began=now, ended=now)
         self.witness.feed(event)
         if self.flow.loop is None:
             self.flow.optimizers = self.updates.count

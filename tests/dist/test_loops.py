@@ -47,7 +47,8 @@ def check_end(run: Run, nproc: int) -> None:
         assert run.column("step", rank).tolist() == list(range(len(run.steps(rank))))
     assert (run.column("measured") <= (run.column("block") >= 0)).all()
     assert run.column("block").max() >= 2
-    assert (run.column("step_s") > 0).all()
+    no_time = run.table[~(run.column("step_s") > 0)]
+    assert len(no_time) == 0, f"{no_time}\n{run.story}"
 
 
 def check_samples(run: Run, shape: Shape, rank: int) -> None:

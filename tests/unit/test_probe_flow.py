@@ -210,3 +210,42 @@ def test_other_optimizer_takes_over_where_the_first_is_used_no_more() -> None:
         script.flow.feed(Update("second", script.now, script.now, script.now))
     # THEN no sample is lost, and steps go on
     assert [s.samples for s in script.steps[4:]] == [8 * (UPDATES_ASTRAY + 1), 8, 8, 8]
+
+
+def test_batches_that_another_thread_fetched_are_brought_in_with_the_next_update() -> None:
+    # GIVEN a thread that is up to two batches ahead, also while the loop is being told
+    script = Script()
+    told: list[Loop] = []
+
+    def fetch_elsewhere() -> None:
+        script.flow.feed(Fetch("train", script.now, script.now + 0.5, 8, False, True))
+
+    def known(loop: Loop) -> None:
+        told.append(loop)
+        fetch_elsewhere()
+
+    script.flow = Flow(known, script._ended)
+    script.flow.optimizers = 1
+    fetch_elsewhere()
+    # WHEN
+    for _ in range(6):
+        fetch_elsewhere()
+        script.forward()
+        script.update()
+    # THEN each batch counts once, and the step that told the loop ended live
+    assert [s.samples for s in script.steps] == [16, 8, 8, 8, 16, 8]
+    assert script.live_at == [False, False, False, True, True, True]
+    assert len(told) == 1
+
+
+def test_another_thread_does_not_end_a_validation() -> None:
+    script = Script()
+    for _ in range(4):
+        script.step()
+    # WHEN batches of the next epoch are fetched meanwhile
+    script.fetch("val", grad=False)
+    script.flow.feed(Fetch("train", script.now, script.now, 8, False, True))
+    script.forward(grad=False)
+    script.step()
+    # THEN all of it, 0.5 s of loading and 1 s of inference, is told apart
+    assert (script.steps[-1].other_s, script.steps[-1].samples) == (1.5, 16)
