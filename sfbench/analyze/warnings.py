@@ -75,8 +75,9 @@ def _other_work(point: MeasuredPoint) -> Iterator[str]:
     if point.other_share > OTHER_WORK:
         yield (
             f"{units.percent(point.other_share)} of the time went to what was taken for "
-            "validation or saving (forwards without gradients between steps, other loaders, torch.save) "
-            "and is in no figure here. Where it is part of training, the job is slower by as much"
+            "validation or saving (forwards without gradients between steps, other loaders, "
+            "torch.save) and is in no figure here. Where it is part of training, the job is slower "
+            "by as much"
         )
 
 

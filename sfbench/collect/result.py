@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from sfbench.collect.sense import faults
 from sfbench.errors import ResultError
 from sfbench.schema import SCHEMA, SweepResult
 
@@ -48,11 +49,14 @@ def load_result(path: Path) -> SweepResult:
     document = _parse(file, text)
     _check_schema(file, document)
     try:
-        return TypeAdapter(SweepResult).validate_json(text, strict=True)
+        result = TypeAdapter(SweepResult).validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         raise ResultError(f"{file}: {field}: {first['msg']}") from error
+    for fault in faults(result):
+        raise ResultError(f"{file}: {fault}")
+    return result
 
 
 def _read(file: Path) -> str:

@@ -7,6 +7,7 @@ A sweep works in ``<output>/.<name>.<pid>.partial/`` and its end is one rename t
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import shutil
 from pathlib import Path
@@ -37,6 +38,11 @@ def check_free(path: Path) -> None:
         )
 
 
+def _is_stale(partial: Path) -> bool:
+    pid = partial.name.rsplit(".", 2)[-2]
+    return pid.isdigit() and (int(pid) == os.getpid() or not Path(f"/proc/{pid}").exists())
+
+
 class ResultFolder:
     """A result folder in the making; ``with ResultFolder(path) as folder: ... folder.commit()``.
 
@@ -61,8 +67,9 @@ class ResultFolder:
         return self._partial / LOGS_NAME
 
     def __enter__(self) -> ResultFolder:
-        if self._partial.exists():  # of a process that was killed and had our pid
-            shutil.rmtree(self._partial)
+        for left in self._path.parent.glob(f".{glob.escape(self._path.name)}.*.partial"):
+            if _is_stale(left):  # of a process that was killed
+                shutil.rmtree(left)
         self.logs_dir.mkdir(parents=True)
         return self
 

@@ -272,6 +272,8 @@ class _Later:
         if self._hooks._replay.replays(self._key):
             return self._hooks.replayed(self._key)
         if self._real is None:
+            # It goes on with a pass that has begun; none was left unfinished.
+            self._hooks._unfinished.discard(self._key)
             self._real = self._hooks._started(self._key, self._make)
         return next(self._real)
 

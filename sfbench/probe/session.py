@@ -95,8 +95,6 @@ class Session:
         self.first_step_s = 0.0
         self.measuring_began = 0.0
 
-    # -- hooks in and out ------------------------------------------------------------------------
-
     def install(self) -> None:
         """Put all hooks in place."""
         if self.job.probe.rungs != ("train",):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,12 +51,15 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, results: Res
         machine = Machine([2560.0, 2561.0], [1970.0, 1971.0])
         return compared_report(SUBJECT, judge(), compare(machine), SEEN)
 
+    # Where these tests are run by xdist, the run inside is one that is not.
+    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
+        monkeypatch.delenv(name)
     monkeypatch.setattr(api, "sweep", sweep)
     monkeypatch.setattr(api, "gate", gate)
 
     def run(body: str, *words: str) -> pytest.RunResult:
         pytester.makepyfile(f"def test_it(scaling):\n    {body}\n")
-        return pytester.runpytest_inprocess("-p", "no:cacheprovider", *words)
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:xdist", *words)
 
     return run
 
