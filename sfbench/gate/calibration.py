@@ -38,6 +38,8 @@ MARGINS = tuple(n / 100 for n in (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20
 EFFECTS = tuple(n / 100 for n in range(2, 71))
 BAND_QUANTILE = 0.995
 LEAST_BAND = 0.02
+MOST_BAND = 0.15
+"""A control that moves by more than this says nothing: then the machine, not the band, is wrong."""
 ROUND_S = 10.0
 
 
@@ -210,7 +212,8 @@ def control_band(whole: Sequence[tuple[SlotValue, SlotValue]], seed: int) -> flo
     for _ in range(DRAWS):
         signs = rng.choice((-1.0, 1.0), LOOKS[0])
         means.append(abs(centre(list(signs * rng.choice(logs, LOOKS[0]))).mean))
-    return max(LEAST_BAND, math.expm1(float(np.quantile(means, BAND_QUANTILE))))
+    band = math.expm1(float(np.quantile(means, BAND_QUANTILE)))
+    return min(max(LEAST_BAND, band), MOST_BAND)
 
 
 def suggested_margin(

@@ -46,7 +46,7 @@ def render_calibration(found: Calibration, width: int) -> str:
         f"  false FAIL    {rate(found.false_fail)}",
         f"  PASS          {100 * found.passed.value:.1f} % of unchanged candidates",
         f"  caught        {_caught(found)}",
-        f"The control differs by less than {100 * found.control_band:.1f} % between equal sides.",
+        f"The control may differ by {100 * found.control_band:.1f} % between equal sides.",
         f"Suggested: {_suggested(found)}",
     ]
     return "\n".join(line for text in lines for line in _wrapped(text, width)) + "\n"

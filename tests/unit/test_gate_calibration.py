@@ -16,6 +16,7 @@ from sfbench.errors import ResultError
 from sfbench.gate import calibrations
 from sfbench.gate.calibration import (
     LEAST_BAND,
+    MOST_BAND,
     Calibration,
     Simulation,
     calibrate,
@@ -100,6 +101,8 @@ def test_the_band_of_the_control_is_what_it_moves_by_itself() -> None:
     assert control_band(still, 1) == LEAST_BAND
     shaky = [(b, replace(c, cached_samples_per_s=3300.0)) for b, c in still]
     assert control_band(shaky, 1) == pytest.approx(0.1, abs=0.01)
+    wild = [(b, replace(c, cached_samples_per_s=6000.0)) for b, c in still]
+    assert control_band(wild, 1) == MOST_BAND
     bare = [(b, replace(c, cached_samples_per_s=None)) for b, c in still]
     assert control_band(bare, 1) == BAND
 
