@@ -161,10 +161,11 @@ class Flow:
             take(self._elsewhere.popleft())
 
     def _fetched(self, event: Fetch) -> None:
-        if event.started:
-            self._passes(event)
-        elif event.main:
-            self._unused.wait_s += event.ended - event.began
+        if event.main:  # what another thread did has lost its place among uses
+            if event.started:
+                self._passes(event)
+            else:
+                self._unused.wait_s += event.ended - event.began
         fetches = 0 if event.started else 1
         self._sums.samples += event.samples
         self._sums.fetches += fetches

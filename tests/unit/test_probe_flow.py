@@ -249,3 +249,18 @@ def test_another_thread_does_not_end_a_validation() -> None:
     script.step()
     # THEN all of it, 0.5 s of loading and 1 s of inference, is told apart
     assert (script.steps[-1].other_s, script.steps[-1].samples) == (1.5, 16)
+
+
+def test_iterator_made_by_another_thread_throws_nothing_away() -> None:
+    script = Script()
+    for _ in range(4):
+        script.flow.feed(Fetch("train", script.now, script.now, 0, True, True, True))
+        # WHEN a thread fetches a batch, starts the loader again and goes on
+        for started in (False, True, False):
+            samples = 0 if started else 8
+            script.flow.feed(
+                Fetch("train", script.now, script.now, samples, False, True, started, started)
+            )
+        script.forward()
+        script.update()
+    assert [s.samples for s in script.steps] == [16] * 4
