@@ -23,9 +23,12 @@ check: $(STAMP)  ## Format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Two files at a time: tests with real ranks wait more than they work.
+# Two files at a time: tests with real ranks wait more than they work. Below a short folder, since
+# torch puts sockets into temporary ones, and a socket's path has at most 107 characters.
 test: $(STAMP)  ## All tests but the slow ones, in less than 10 minutes on 2 cores
-	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
+	@base=$$(mktemp -d /tmp/sft.XXXXXX) && \
+	  { $(BIN)/pytest -m "not slow" -n 2 --dist loadfile --basetemp=$$base/t $(ARGS); code=$$?; \
+	    rm -rf $$base; exit $$code; }
 
 bench: $(STAMP)  ## Benchmarks of the tool itself
 	$(BIN)/pytest tests/benchmarks --benchmark-only $(ARGS)

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 from multiprocessing import forkserver, util
 from multiprocessing.connection import Connection
@@ -26,6 +27,9 @@ from sfbench.launch.model import LaunchOutcome, Progress
 _STOP_S = 3.5
 """How long a launch that is told to stop may take, before its processes are killed from here."""
 
+_LONG_PATH = 60
+"""A socket's path has at most 107 characters: below a longer folder the fork server has no room."""
+
 
 def main() -> int:
     """Serve the channel whose descriptor is the first argument, until its other end closes.
@@ -36,6 +40,8 @@ def main() -> int:
     os.set_inheritable(descriptor, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prctl.adopt_orphans()
+    if len(tempfile.gettempdir()) > _LONG_PATH:
+        tempfile.tempdir = "/tmp"
     multiprocessing.set_forkserver_preload(["sfbench.launch.fork_server"])
     forkserver.ensure_running()
     # The first launch waits for this import; requests are read meanwhile.

@@ -16,6 +16,7 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from plain import run_plain
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -35,14 +36,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 def run(tmp_path: Path, *command: str) -> list[str]:
     """The lines that Python prints with this command. An exit code but 0, or a hang, fails."""
-    done = subprocess.run(
-        [sys.executable, *command],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    done = run_plain([sys.executable, *command], environment(tmp_path), TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from plain import run_plain
 
 from workloads import language, recommender
 
@@ -24,7 +24,7 @@ def torchrun(tmp_path: Path, *args: str) -> list[str]:
     """The lines of all ranks' output. An exit code but 0, or a hang, fails the test."""
     names = ("PATH", "HOME", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
     kept = {name: os.environ[name] for name in names if name in os.environ}
-    done = subprocess.run(
+    done = run_plain(
         [
             sys.executable,
             "-m",
@@ -33,11 +33,8 @@ def torchrun(tmp_path: Path, *args: str) -> list[str]:
             "--nproc-per-node=2",
             *args,
         ],
-        env={**kept, "TMPDIR": str(tmp_path), "SFBENCH_CACHE": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
+        {**kept, "TMPDIR": str(tmp_path), "SFBENCH_CACHE": str(tmp_path / "cache")},
+        200,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
