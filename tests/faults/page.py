@@ -123,7 +123,7 @@ def _machine_lines(summary: Summary) -> Iterator[str]:
         f"{psutil.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, "
         f"Python {platform.python_version()}, torch {torch.__version__.partition('+')[0]}."
     )
-    busy = [s.case.name for s in summary.scored if s.busy > QUIET]
+    busy = ", ".join(s.case.name for s in summary.scored if s.busy > QUIET)
     if busy:
         yield ""
-        yield f"Other programs used more than {QUIET:.0%} of the cores before: {', '.join(busy)}."
+        yield f"Other programs used more than {QUIET:.0%} of the cores during {busy}."
