@@ -151,11 +151,12 @@ def _why(report: GateReport) -> Iterator[str]:
     same = [_PARTS[part] for part, by in changes.items() if abs(by) <= GREW and part in _NAMED]
     if same:
         said.append(f"{' and '.join(same)} unchanged")
-    if said:
-        sentence = "; ".join(said)
-        yield f"{sentence[0].upper()}{sentence[1:]}."
+    sentence = "; ".join(said) or UNTOLD
+    yield f"{sentence[0].upper()}{sentence[1:]}."
 
 
+UNTOLD = "which part of the step grew could not be told: time shares were not measured well enough"
+"""A regression is one without its cause as well."""
 _NAMED = ("data", "communication", "compute")
 """Parts worth a word where they did not change."""
 

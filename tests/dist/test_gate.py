@@ -101,7 +101,11 @@ def test_a_heavier_pipeline_is_a_regression_that_says_why(repo: Path) -> None:
     document = ended.document
     assert (document["verdict"], document["confirmed"]) == ("fail", True)
     assert document["change"]["value"] < -0.4
-    assert document["reasons"][0].startswith("Data loading grew from ")
+    # Shares need a quiet machine, the verdict does not; that they are lacking is said.
+    if document["candidate"]["data_share"] is not None:
+        assert document["reasons"][0].startswith("Data loading grew from ")
+    else:
+        assert "could not be told" in document["reasons"][0]
     assert document["candidate"]["fetch_s_per_sample"] > 0.005
     assert document["base"]["efficiency"] > document["candidate"]["efficiency"]
     # AND the person's own files are as they were
