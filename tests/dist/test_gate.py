@@ -102,7 +102,7 @@ def test_a_heavier_pipeline_is_a_regression_that_says_why(repo: Path) -> None:
     assert (document["verdict"], document["confirmed"]) == ("fail", True)
     assert document["change"]["value"] < -0.4
     # Shares need a quiet machine, the verdict does not; that they are lacking is said.
-    if document["candidate"]["data_share"] is not None:
+    if document["base"]["parts"]["data"] and document["candidate"]["parts"]["data"]:
         assert document["reasons"][0].startswith("Data loading grew from ")
     else:
         assert "could not be told" in document["reasons"][0]
