@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import tempfile
 import time
 from dataclasses import dataclass
@@ -18,11 +17,12 @@ from sfbench.progress import SilentObserver
 from sfbench.schema import LADDER, SweepResult
 from sfbench.sweeps import run_sweep
 
-QUIET = 0.15
-"""Part of the cores that other programs may use, before a case and during it."""
-WAIT_S = 120.0
+QUIET = 0.25
+"""Part of the cores that other programs may use, right before a case and right after it."""
+LOOK_S = 1.0
+WAIT_S = 60.0
 """For a quiet machine, before each attempt; then the case is measured all the same."""
-ATTEMPTS = 3
+ATTEMPTS = 2
 """A case that others disturbed is measured again; what it found plays no part in that."""
 
 
@@ -33,25 +33,21 @@ class Measured:
     case: Case
     result: SweepResult
     busy: float
-    """Part of the cores that other programs used meanwhile."""
+    """Part of the cores that other programs used around it."""
 
 
 def measure(case: Case, *, wait_s: float = WAIT_S, attempts: int = ATTEMPTS) -> Measured:
     """Sweep a case, until other programs leave it alone; of the attempts, the quietest."""
     made: list[Measured] = []
     while len(made) < attempts and not any(one.busy <= QUIET for one in made):
-        _wait_until_quiet(wait_s)
-        made.append(_measure(case))
+        made.append(_measure(case, wait_s))
     return min(made, key=lambda one: one.busy)
 
 
-def _measure(case: Case) -> Measured:
-    began_s, all_s, own_s = time.monotonic(), _busy_s(), _own_s()
+def _measure(case: Case, wait_s: float) -> Measured:
+    before = _wait_until_quiet(wait_s)
     result = _sweep(case)
-    others_s = (_busy_s() - all_s) - (_own_s() - own_s)
-    cores = psutil.cpu_count() or 1
-    busy = max(0.0, others_s) / (cores * (time.monotonic() - began_s))
-    return Measured(case=case, result=result, busy=busy)
+    return Measured(case=case, result=result, busy=max(before, _busy()))
 
 
 def _sweep(case: Case) -> SweepResult:
@@ -70,19 +66,14 @@ def _sweep(case: Case) -> SweepResult:
         return run_sweep(plan, this_machine(), SilentObserver(), command=case.name).result
 
 
-def _wait_until_quiet(wait_s: float) -> None:
+def _wait_until_quiet(wait_s: float) -> float:
+    """What others use in the end."""
     until = time.monotonic() + wait_s
-    while time.monotonic() < until and psutil.cpu_percent(interval=1.0) / 100 > QUIET:
+    while (busy := _busy()) > QUIET and time.monotonic() < until:
         pass
+    return busy
 
 
-def _busy_s() -> float:
-    """Core seconds that the machine has spent working."""
-    times = psutil.cpu_times()
-    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
-
-
-def _own_s() -> float:
-    """Core seconds of this process and of all that it started and that has ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+def _busy() -> float:
+    """Part of the cores in use just now."""
+    return float(psutil.cpu_percent(interval=LOOK_S)) / 100

@@ -126,4 +126,4 @@ def _machine_lines(summary: Summary) -> Iterator[str]:
     busy = ", ".join(s.case.name for s in summary.scored if s.busy > QUIET)
     if busy:
         yield ""
-        yield f"Other programs used more than {QUIET:.0%} of the cores during {busy}."
+        yield f"Other programs used more than {QUIET:.0%} of the cores around {busy}."
