@@ -93,6 +93,7 @@ def decided(repo: Path, *words: str) -> Ended:
     return gate(repo, *words)
 
 
+@pytest.mark.timeout(3 * LIMIT_S)
 def test_a_heavier_pipeline_is_a_regression_that_says_why(repo: Path) -> None:
     # GIVEN samples that take 5 ms instead of 0.5 ms, not committed: a step goes from 10 to 28 ms
     (repo / "pipeline.py").write_text("COST_S = 0.005\n")
