@@ -8,11 +8,11 @@ from sfbench.diagnose.case import Case
 from sfbench.schema import Interval, Point, Share
 from sfbench.units import half_width
 
-SYSTEMATIC = 0.002
+SYSTEMATIC = 0.005
 """Half-width below which no interval goes, as a ratio of the step.
 
-Blocks that agree with each other can be wrong alike: by the probe's own work in each step and by
-what a rung does to caches and queues.
+Blocks that agree with each other can be wrong alike: by the probe's own work, of which its budget
+allows so much of a step of 10 ms, and by what a rung does to caches and queues.
 """
 
 
