@@ -35,7 +35,7 @@ bench: $(STAMP)  ## Benchmarks of the tool itself
 	$(BIN)/pytest tests/benchmarks --benchmark-only $(ARGS)
 
 accuracy: $(STAMP)  ## Injected faults, many times each: the slow tests
-	$(BIN)/pytest -m slow $(ARGS)
+	$(BIN)/pytest -m slow --capture=no $(ARGS)
 
 gate-accuracy: $(STAMP)  ## How often the gate is right: some hours on a quiet machine
 	$(BIN)/python tests/benchmarks/gate_accuracy.py $(ARGS)

@@ -167,3 +167,11 @@ def mean_interval(value: float, spread: Spread | None) -> Interval:
     if spread is None:
         return Interval(value=value, low=None, high=None)
     return Interval(value=value, low=value - spread.half_width, high=value + spread.half_width)
+
+
+def widened(interval: Interval, systematic: float) -> Interval:
+    """An interval that takes in another, independent error of such a half-width."""
+    if interval.low is None or interval.high is None:
+        return interval
+    half = math.hypot((interval.high - interval.low) / 2, systematic)
+    return Interval(value=interval.value, low=interval.value - half, high=interval.value + half)

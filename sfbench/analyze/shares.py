@@ -25,9 +25,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sfbench.analyze.cycles import Cycles, filled_solo
-from sfbench.analyze.intervals import Array, Spread, mean_interval, spread
+from sfbench.analyze.intervals import Array, Spread, mean_interval, spread, widened
 from sfbench.analyze.slow import MIN_CYCLES, Picked, pick_slow
 from sfbench.schema import Interval, Rung, Share, TimeShare
+
+SYSTEMATIC = 0.005
+"""What every half-width takes in, as a ratio of the step.
+
+Blocks that agree with each other can be wrong alike: by the probe's own work, of which its budget
+allows so much of a step of 10 ms, and by what a rung does to caches and queues.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +88,8 @@ def time_shares(cycles: Cycles, unavailable: Mapping[Rung, str]) -> Shares | Non
 
     ``unavailable``: rung -> why it could not run. Intervals are Student's t over cycles (over
     launches where there are many, and they differ) on what a cycle's part differs from
-    share * T_train, a ratio estimate. A part that needs a rung that did not run has value None and
-    the reason.
+    share * T_train, a ratio estimate, and hold ``SYSTEMATIC`` as an independent error. A part that
+    needs a rung that did not run has value None and the reason.
     """
     used = _bounded(_complete(cycles))
     if not len(used.train_s):
@@ -206,18 +213,25 @@ def _ratio(part: _Part, used: Cycles) -> Share:
     step_s = float(used.train_s.mean())
     share = float(part.values.mean()) / step_s
     noise = part.values if part.noise is None else part.noise
-    return _share(share, _spread((noise - share * used.train_s) / step_s, used))
+    sampled = _spread((noise - share * used.train_s) / step_s, used)
+    return _share(share, sampled, _systematic(noise))
 
 
 def _seconds(part: _Part, used: Cycles) -> Share:
     if part.values is None:
         return Share(reason=part.reason)
     noise = part.values if part.noise is None else part.noise
-    return _share(float(part.values.mean()), _spread(noise, used))
+    systematic_s = _systematic(noise) * float(used.train_s.mean())
+    return _share(float(part.values.mean()), _spread(noise, used), systematic_s)
 
 
-def _share(value: float, spread: Spread | None) -> Share:
-    interval = mean_interval(value, spread)
+def _systematic(noise: Array) -> float:
+    """None for what cannot be at all, as a straggler of one device."""
+    return SYSTEMATIC if noise.any() else 0.0
+
+
+def _share(value: float, spread: Spread | None, systematic: float) -> Share:
+    interval = widened(mean_interval(value, spread), systematic)
     return Share(value=interval.value, low=interval.low, high=interval.high)
 
 

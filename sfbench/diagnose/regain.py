@@ -8,13 +8,6 @@ from sfbench.diagnose.case import Case
 from sfbench.schema import Interval, Point, Share
 from sfbench.units import half_width
 
-SYSTEMATIC = 0.005
-"""Half-width below which no interval goes, as a ratio of the step.
-
-Blocks that agree with each other can be wrong alike: by the probe's own work, of which its budget
-allows so much of a step of 10 ms, and by what a rung does to caches and queues.
-"""
-
 
 def regain(case: Case, part: str) -> Interval:
     """What one of the time shares costs, in efficiency points as a ratio.
@@ -22,7 +15,7 @@ def regain(case: Case, part: str) -> Interval:
     Against one device a part loses share_N - efficiency * share_1: the parts sum to
     1 - efficiency (see ``sfbench.analyze.losses``). At 1 device, or where it was not measured, the
     loss is against a device that does nothing but compute: the share itself. The interval joins
-    those of the three figures as independent ones, and is never narrower than ``SYSTEMATIC``.
+    those of the three figures as independent ones.
     """
     here: Share = getattr(case.shares, part)
     there: Share | None = getattr(case.one.time_share, part) if case.one else None
@@ -43,8 +36,7 @@ def against_one(here: Share | Interval, there: Share | Interval | None, point: P
     return _interval(value, math.hypot(own, efficiency * halves[0], there.value * halves[1]))
 
 
-def _interval(value: float, sampled: float | None) -> Interval:
-    if sampled is None:
+def _interval(value: float, half: float | None) -> Interval:
+    if half is None:
         return Interval(value=value, low=None, high=None)
-    half = math.hypot(sampled, SYSTEMATIC)
     return Interval(value=value, low=value - half, high=value + half)

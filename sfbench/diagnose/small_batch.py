@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from sfbench import units
 from sfbench.analyze.batch_curve import BatchCurve
+from sfbench.analyze.intervals import widened
+from sfbench.analyze.shares import SYSTEMATIC
 from sfbench.diagnose.case import Case
 from sfbench.diagnose.evidence import Evidence, rounded
 from sfbench.diagnose.regain import against_one
@@ -59,17 +61,20 @@ def _same_as_one(case: Case, batch: float) -> bool:
 
 
 def _fixed_share(compute: Share, curve: BatchCurve, batch: float) -> Share:
-    """A / T(batch) of the compute share; its interval scales that of the curve."""
+    """A / T(batch) of the compute share; its interval scales that of the curve, and is no narrower
+    than a time share's."""
     if compute.value is None:
         return Share(reason=compute.reason)
     # Relative to the fit at the measured batch, what the interval says of A stays the same.
     scale = compute.value * curve.step_s(curve.batch) / curve.step_s(batch)
     share = curve.fixed_share
-    return Share(
+    scaled = Interval(
         value=max(0.0, share.value * scale),
         low=None if share.low is None else share.low * scale,
         high=None if share.high is None else share.high * scale,
     )
+    known = widened(scaled, SYSTEMATIC)
+    return Share(value=known.value, low=known.low, high=known.high)
 
 
 def _evidence(case: Case, curve: BatchCurve, share: Share, judged: Judgement) -> Evidence:

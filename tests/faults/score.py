@@ -45,9 +45,10 @@ class Scored:
     @property
     def size_right(self) -> bool | None:
         """Within the budget; None where there is nothing to compare."""
-        if self.truth is None or self.found is None:
+        if self.truth is None or self.most is None or self.found is None:
             return None
-        return abs(self.found - self.truth) <= max(SIZE_POINTS, SIZE_RATIO * self.truth)
+        nearest = min(max(self.found, self.truth), self.most)
+        return abs(self.found - nearest) <= max(SIZE_POINTS, SIZE_RATIO * nearest)
 
     @property
     def covered(self) -> bool | None:
@@ -70,13 +71,14 @@ def score(measured: Measured) -> Scored:
     wanted = case.injected[0] if case.injected else None
     right = _right(case, named)
     regain = first.regain if first is not None and wanted is not None and right else None
+    step_ms = _step_ms(case, result)
     return Scored(
         case=case,
         first=cause(first) if first else "none",
         rank=first.rank if first else None,
         cause_right=right,
-        truth=case.share(wanted) if wanted else None,
-        most=case.share(wanted, own=True) if wanted else None,
+        truth=case.share(wanted, step_ms=step_ms) if wanted else None,
+        most=case.share(wanted, own=True, step_ms=step_ms) if wanted else None,
         found=regain.value if regain else None,
         low=regain.low if regain else None,
         high=regain.high if regain else None,
@@ -84,6 +86,16 @@ def score(measured: Measured) -> Scored:
         sum_error=_sum_error(result),
         busy=measured.busy,
     )
+
+
+def _step_ms(case: Case, result: SweepResult) -> float | None:
+    """As it was measured where the diagnosis is expected; None where it was not.
+
+    What is injected is a time. The host adds to the step what it likes, and a part of the whole is
+    a part of the step that there was.
+    """
+    steps = [point.step_s for point in result.points if point.devices == case.expected_at]
+    return 1e3 * steps[0].value if steps and steps[0] is not None else None
 
 
 def _right(case: Case, named: Sequence[Diagnosis]) -> bool:

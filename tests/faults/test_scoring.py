@@ -50,10 +50,15 @@ def said(regain: float, half: float = 0.01, **changes: object) -> Diagnosis:
     return replace(diagnosis, **changes)  # type: ignore[arg-type]
 
 
-def measured(case: Case, *diagnoses: Diagnosis, shares: TimeShare | None = EVEN) -> Measured:
+def measured(
+    case: Case,
+    *diagnoses: Diagnosis,
+    shares: TimeShare | None = EVEN,
+    step: Interval | None = None,
+) -> Measured:
     result = SweepResult(
         name="x", target="emulated", device_type="cpu", emulated=True, scaling="weak",
-        points=(Point(devices=2, status="ok", time_share=shares),),
+        points=(Point(devices=2, status="ok", time_share=shares, step_s=step),),
         diagnoses=diagnoses, environment=ENVIRONMENT,
     )  # fmt: skip
     return Measured(case=case, result=result, busy=0.0)
@@ -182,3 +187,17 @@ def test_the_hosts_own_work_makes_the_truth_a_range() -> None:
     assert held.most == pytest.approx(14 / 34)
     assert (held.covered, missed.covered) == (True, False)
     assert "| 33.3 to 41.2 | 38.0 |" in text(Summary(scored=(held, score(measured(HEALTHY)))))
+
+
+def test_a_size_is_a_part_of_the_step_that_there_was() -> None:
+    # GIVEN 10 ms, and a step of 40 ms where 30 were expected
+    step = Interval(value=0.040, low=0.039, high=0.041)
+    assert score(measured(SLOW, said(0.25), step=step)).truth == pytest.approx(0.25)
+
+
+def test_a_size_within_the_range_is_right() -> None:
+    # GIVEN 10 to 20 ms of 50: from 20 to 40 %
+    case = replace(SLOW, injected=(replace(SLOW.injected[0], own_ms=10.0),))
+    step = Interval(value=0.050, low=0.049, high=0.051)
+    right = [score(measured(case, said(size), step=step)).size_right for size in (0.3, 0.47, 0.49)]
+    assert right == [True, True, False]
