@@ -33,6 +33,9 @@ app = typer.Typer(
 _BELOW_GATE = (["gate", "record"], ["gate", "calibrate"])
 """Two words that are one command: ``gate`` itself takes a target."""
 
+MOST_OF_A_NAME = 120
+"""Of several results a report's name is made of; file systems allow 255 bytes."""
+
 _script_args: tuple[str, ...] = ()
 """What stood behind ``--`` on the command line."""
 
@@ -149,11 +152,12 @@ def sweep(  # noqa: PLR0913, PLR0917 - each parameter is an option
             _print_result(one.result, as_json=as_json)
     # The table comes first: should the report fail, nothing that was measured is lost.
     if not no_report:
-        title = finished[0].folder.name if len(plans) == 1 else _suite_name(plans)
+        first = finished[0].stored or plans[0].result_dir
+        title = first.name if len(plans) == 1 else _suite_name(plans)
         _write_report([f.result for f in finished], report or Path("reports") / f"{title}.html")
     for one in finished:
-        say(f"Result: {one.folder}")
-    sys.exit(max(_exit_code(one.result) for one in finished))
+        say(f"sfbench: {one.unwritten}" if one.stored is None else f"Result: {one.stored}")
+    sys.exit(max(_exit_code(one) for one in finished))
 
 
 @app.command()
@@ -171,7 +175,8 @@ def show(
 def report(
     results: Annotated[list[Path], typer.Argument(help="Result folders.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="[reports/NAME.html]")
+        Path | None,
+        typer.Option("--output", "-o", help="[reports/NAME.html, of several NAME+NAME]"),
     ] = None,
     baseline: Annotated[
         Path | None, typer.Option(help="A result to compare with, side by side.")
@@ -181,7 +186,8 @@ def report(
     from sfbench.collect.result import load_result
 
     loaded = [load_result(path) for path in results]
-    place = output or Path("reports") / f"{loaded[0].name}.html"
+    title = "+".join(dict.fromkeys(result.name for result in loaded))
+    place = output or Path("reports") / f"{title[:MOST_OF_A_NAME]}.html"
     _write_report(loaded, place, load_result(baseline) if baseline else None)
 
 
@@ -321,13 +327,17 @@ def _print_suite(results: list[SweepResult]) -> None:
     sys.stdout.write(f'{{"schema": 1, "suite": [\n{parts}\n]}}\n')
 
 
-def _exit_code(result: SweepResult) -> int:
-    """0 good; 5 where a point failed (4 where none could be measured and no script is to blame)."""
+def _exit_code(finished: FinishedSweep) -> int:
+    """0 good; 5 where a point failed (4 where none could be measured and no script is to blame).
+
+    2 where all is well but the result could not be written.
+    """
+    result = finished.result
     if result.interrupted:
         return InterruptedSweep.exit_code
     failed = [point for point in result.points if point.status != "ok"]
     if not failed:
-        return 0
+        return 0 if finished.stored is not None else UsageError.exit_code
     for point in failed:
         say(f"sfbench: {point.error}")
     if len(failed) == len(result.points) and not any(p.script_fault for p in failed):

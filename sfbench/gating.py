@@ -66,7 +66,7 @@ def gate_job(
     )
     devices = max(plan.devices)
     return GateJob(
-        plan=replace(plan, devices=(devices,)),
+        plan=replace(plan, devices=(devices,), one_pass=True),
         machine=machine,
         options=replace(options, devices=devices),
         command=command,

@@ -56,6 +56,9 @@ class ProbeOptions:
     """Stop early at this relative half-width of the 95 % interval of samples_per_s."""
     block_s: float = 0.5
     """Length aimed at for one block."""
+    one_pass: bool = False
+    """Each rung once, ``train`` first and longest, instead of in cycles: for a gate, whose unit is
+    the launch. Precision ends nothing then."""
     global_batch: int | None = None
     """Strong scaling: samples per loader batch over all ranks; None = leave the script's batch."""
     allow_saves: bool = False

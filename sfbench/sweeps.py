@@ -18,7 +18,7 @@ from sfbench.collect.staging import ResultFolder
 from sfbench.diagnose.causes import diagnose
 from sfbench.diagnose.checks import run_checks
 from sfbench.diagnose.checks.facts import sweep_facts
-from sfbench.errors import InterruptedSweep
+from sfbench.errors import InterruptedSweep, ResultError
 from sfbench.launch.local import LocalLauncher
 from sfbench.launch.model import LaunchError, LaunchOutcome
 from sfbench.plan.machine import Machine
@@ -30,10 +30,24 @@ from sfbench.schema import CodeRoot, ProbeOptions, RankJob, SweepResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedSweep:
-    """A sweep that has been written."""
+    """A sweep, written where that was possible."""
 
     result: SweepResult
-    folder: Path
+    stored: Path | None
+    """Its folder."""
+    unwritten: str | None = None
+    """Why there is none."""
+
+    @property
+    def folder(self) -> Path:
+        """The result folder.
+
+        Raises:
+            ResultError: it could not be written.
+        """
+        if self.stored is None:
+            raise ResultError(str(self.unwritten))
+        return self.stored
 
 
 def run_sweep(
@@ -70,8 +84,13 @@ def run_sweep(
             environment=environment(plan, machine, launches, command, started_at),
             duration_s=time.monotonic() - began,
         )
-        place = folder.commit(result, analysis.steps)
-    return FinishedSweep(result=result, folder=place)
+        try:
+            place = folder.commit(result, analysis.steps)
+        except OSError as error:
+            # The measurement is not to be lost with the disk: it can still be shown.
+            why = f"{plan.result_dir}: the result cannot be written: {error.strerror or error}"
+            return FinishedSweep(result=result, stored=None, unwritten=why)
+    return FinishedSweep(result=result, stored=place)
 
 
 def _launch_all(
@@ -132,6 +151,7 @@ def _node_job(
                 warmup_steps=plan.warmup_steps,
                 seconds=launch.seconds,
                 precision=plan.precision,
+                one_pass=plan.one_pass,
                 global_batch=plan.global_batch,
                 allow_saves=plan.allow_saves,
                 seed=launch.seed,

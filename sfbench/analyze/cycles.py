@@ -7,6 +7,7 @@ unless there are many: then such steps are the job's own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sfbench.analyze.intervals import Array
+from sfbench.analyze.repeats import batch_steps
 from sfbench.analyze.steps import ordinary, rank_rows
 
 DISTURBED = 4.0
@@ -40,12 +42,17 @@ class Cycles:
     """Each rank's step with the others parked: s_r. Shape (n, R)."""
     disturbed: int = 0
     """Cycles left out."""
+    batches_s: Array | None = None
+    """The unsynced steps by the batch that was replayed. Shape (batches, R)."""
 
 
-def cycles(steps: pd.DataFrame, job: pd.DataFrame) -> Cycles:
+def cycles(
+    steps: pd.DataFrame, job: pd.DataFrame, replayed: Mapping[int, int] | None = None
+) -> Cycles:
     """Cycles of one point, of all its launches, in order.
 
     ``steps``: the step frame of the point with warmup labelled; ``job``: ``job_steps`` of it.
+    ``replayed``: launch -> batches that its rungs replay in turn.
     Steps in warmup, or in which a rank validated or saved, are left out on all ranks.
     """
     kept, solo = ordinary(job), _solo_rows(steps)
@@ -62,6 +69,7 @@ def cycles(steps: pd.DataFrame, job: pd.DataFrame) -> Cycles:
         unsynced_s=_per_rank(rank_rows(steps, kept, "unsynced"), index, ranks),
         solo_s=_per_rank(solo, index, ranks),
         disturbed=len(every) - len(index),
+        batches_s=batch_steps(steps, replayed, ranks) if replayed else None,
     )
 
 

@@ -70,7 +70,7 @@ def measure_point(
     good = {one.launch for one in rate.launches}
     used = tuple(m for m in launches if m.plan.index in good)
     rows = rank_rows(steps, kept, "train")
-    by_cycle = cycles(steps, job)
+    by_cycle = cycles(steps, job, _replayed(used))
     shares = time_shares(by_cycle, unavailable(used)) if ladder else None
     slow = shares.slow.rank if shares and shares.slow else None
     return MeasuredPoint(
@@ -87,6 +87,10 @@ def measure_point(
         disturbed_cycles=by_cycle.disturbed if ladder else 0,
         other_share=_other_share(steps),
     )
+
+
+def _replayed(launches: Sequence[MeasuredLaunch]) -> Mapping[int, int]:
+    return {m.plan.index: m.record.kept_batches for m in launches if m.record is not None}
 
 
 def _other_share(steps: pd.DataFrame) -> float:

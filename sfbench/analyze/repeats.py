@@ -1,4 +1,4 @@
-"""Whether a rank's slow steps belong to certain batches or come at random."""
+"""The batches behind unsynced steps: they are replayed, and the same ones come again and again."""
 
 from __future__ import annotations
 
@@ -24,6 +24,30 @@ class Unevenness:
     """Part of the time above each rank's median that the slowest ``RARE`` of its steps hold."""
 
 
+def batch_steps(steps: pd.DataFrame, kept: Mapping[int, int], ranks: int) -> Array:
+    """Mean unsynced step of each rank over all turns of a batch, shape (batches, ranks), in s.
+
+    ``steps`` and ``kept`` as in ``unevenness``. One row for each (launch, place in the ring) that
+    all ranks came to.
+    """
+    rows = _replayed(steps, kept)
+    means = rows.groupby(["launch", "batch", "rank"])["step_s"].mean().unstack("rank")
+    table: Array = means.reindex(columns=range(ranks)).dropna().to_numpy(dtype=np.float64)
+    return table
+
+
+def _replayed(steps: pd.DataFrame, kept: Mapping[int, int]) -> pd.DataFrame:
+    """Measured unsynced steps, with the place of their batch in the ring as ``batch``."""
+    rows = steps[((steps["rung"] == "unsynced") & (steps["block"] >= 0)).to_numpy()]
+    rows = rows[rows["launch"].map(kept).fillna(0).to_numpy() > 0]
+    block = rows.groupby(["launch", "block", "rank"])
+    place = rows["step"] - block["step"].transform("min")
+    length = block["step"].transform("size")
+    batch = (rows["cycle"] * length + place) % rows["launch"].map(kept)
+    rows = rows.assign(batch=batch)
+    return rows[(rows["measured"] & ~rows["warmup"] & (rows["other_s"] <= 0)).to_numpy()]
+
+
 def unevenness(steps: pd.DataFrame, kept: Mapping[int, int]) -> Unevenness | None:
     """Look at the steps on the ``unsynced`` rung; None where no batch came twice.
 
@@ -33,16 +57,9 @@ def unevenness(steps: pd.DataFrame, kept: Mapping[int, int]) -> Unevenness | Non
     each block's mean is taken off: (B - W) / (B + (k - 1) W) with B and W the mean squares between
     and within groups of k (Shrout and Fleiss 1979, one-way).
     """
-    rows = steps[((steps["rung"] == "unsynced") & (steps["block"] >= 0)).to_numpy()]
-    rows = rows[rows["launch"].map(kept).fillna(0).to_numpy() > 0]
+    rows = _replayed(steps, kept)
     if not len(rows):
         return None
-    block = rows.groupby(["launch", "block", "rank"])
-    place = rows["step"] - block["step"].transform("min")
-    length = block["step"].transform("size")
-    batch = (rows["cycle"] * length + place) % rows["launch"].map(kept)
-    rows = rows.assign(batch=batch)
-    rows = rows[(rows["measured"] & ~rows["warmup"] & (rows["other_s"] <= 0)).to_numpy()]
     block_mean = rows.groupby(["launch", "block", "rank"])["step_s"].transform("mean")
     return _unevenness(rows.assign(off_s=rows["step_s"] - block_mean))
 

@@ -129,6 +129,7 @@ def _complete(cycles: Cycles) -> Cycles:
         slowest_s=cycles.slowest_s[keep],
         unsynced_s=cycles.unsynced_s[keep],
         solo_s=cycles.solo_s[keep],
+        batches_s=cycles.batches_s,
     )
 
 
@@ -169,7 +170,7 @@ def _ranks(used: Cycles, unavailable: Mapping[Rung, str]) -> _Ranks:
         return _Ranks(
             picked=None, others_s=unknown, solo_s=unknown, straggler=unknown, jitter=unknown
         )
-    picked = pick_slow(unsynced.values) if count > 1 else None
+    picked = pick_slow(unsynced.values, used.batches_s) if count > 1 else None
     others = everyone.copy()
     straggler = _straggler(picked, len(used.train_s))
     if picked is not None and picked.rank is not None:

@@ -3,6 +3,9 @@
 The largest of several means is above their mean even where all ranks are alike. So the rank is
 picked on one half and its excess taken on the other, and the other way round: without a slow rank
 that excess is zero on average.
+
+Where batches are of unlike length the few that are replayed may be longer on one rank, in all
+cycles alike. So the excess has to stand out from what batches differ by as well.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ NOISE_P = 0.0025
 A rank that is the largest in both halves by chance is scored on halves that both flatter it. With
 2 to 8 ranks alike and 4 to 18 cycles this level names one in at most 1 % of the launches.
 """
+MIN_BATCHES = 8
+"""Fewer batches do not tell how much batches differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,11 +43,13 @@ class Picked:
     """For each cycle that rank's step time above the mean of the others. Shape (n,)."""
 
 
-def pick_slow(unsynced_s: Array) -> Picked:
+def pick_slow(unsynced_s: Array, batches_s: Array | None = None) -> Picked:
     """Pick the slow rank from each rank's step time per cycle, shape (n, R), in s.
 
     Cycles alternate between the halves, so that drift falls on both alike. The excess is tested
-    against zero by a one-sided t test over cycles at ``NOISE_P``.
+    against zero by a one-sided t test over cycles at ``NOISE_P``, and, where each batch's step time
+    is known (``batches_s``, shape (batches, R)), over batches too: at ``NOISE_P / R``, since the
+    largest of R ranks is tested there.
 
     Raises:
         ValueError: fewer than ``MIN_CYCLES`` cycles, or fewer than two ranks.
@@ -56,8 +63,19 @@ def pick_slow(unsynced_s: Array) -> Picked:
     excess = own - (unsynced_s.sum(axis=1) - own) / (ranks - 1)
     rank = None
     if _p_above_zero(excess) < NOISE_P:
-        rank = int(unsynced_s.mean(axis=0).argmax())
+        largest = int(unsynced_s.mean(axis=0).argmax())
+        rank = largest if _above_batches(batches_s, largest) else None
     return Picked(rank=rank, slow=slow, excess_s=excess)
+
+
+def _above_batches(batches_s: Array | None, rank: int) -> bool:
+    """Whether a rank is slower than batches of unlike length would make it."""
+    if batches_s is None or len(batches_s) < MIN_BATCHES:
+        return True
+    ranks = batches_s.shape[1]
+    own = batches_s[:, rank]
+    excess = own - (batches_s.sum(axis=1) - own) / (ranks - 1)
+    return bool(_p_above_zero(excess) < NOISE_P / ranks)
 
 
 def _p_above_zero(values: Array) -> float:

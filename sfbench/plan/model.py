@@ -40,6 +40,8 @@ class SweepPlan:
     warmup_steps: int | None = None
     rounds: int = 3
     rungs: tuple[Rung, ...] = ("train",)
+    one_pass: bool = False
+    """A launch visits each rung once, not in cycles: what a gate needs."""
     threads_per_device: int = 1
     timeout_s: float = 300.0
     name: str

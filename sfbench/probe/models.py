@@ -53,29 +53,26 @@ class ModelHooks:
         patches.wrap(DistributedDataParallel, "forward", self._around_forward)
 
     def _around_forward(self, original: Any) -> Any:
+        # In every step: as few calls as can be.
         def forward(model: Any, *inputs: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter()
-            unsynced = torch.is_grad_enabled() and self.before(model, (inputs, kwargs))
+            began, grad = time.perf_counter(), torch.is_grad_enabled()
+            unsynced = grad and self.before(model, (inputs, kwargs))
             if self.sync_off or unsynced:
                 output = _unsynced(original, model, inputs, kwargs)
             else:
                 output = original(model, *inputs, **kwargs)
-            self._tell(model, (inputs, kwargs), began)
+            if threading.get_ident() != self._main:
+                return output
+            if model is not self._last:
+                self.models.add(model)
+                self._last = model
+            self.training_forwards += grad
+            samples = samples_in((inputs, kwargs)) if self.counts_samples else 0
+            self.feed(Forward(id(model), began, time.perf_counter(), samples, grad))
             return output
 
         # torch.compile must not look into the probe; the model inside is compiled as ever.
         return torch.compiler.disable(forward, recursive=False)  # type: ignore[no-untyped-call]
-
-    def _tell(self, model: Any, batch: Any, began: float) -> None:
-        if threading.get_ident() != self._main:
-            return
-        if model is not self._last:
-            self.models.add(model)
-            self._last = model
-        grad = torch.is_grad_enabled()
-        self.training_forwards += grad
-        samples = samples_in(batch) if self.counts_samples else 0
-        self.feed(Forward(id(model), began, time.perf_counter(), samples, grad))
 
 
 def forget_unsynced(models: Iterable[DistributedDataParallel]) -> None:

@@ -34,6 +34,8 @@ SPREAD_TRAIN_S = 0.2
 """A random number of steps up to this long pass as well."""
 SKIP_OTHER = 1
 MIN_BLOCKS = 3
+PASS_TRAIN_BLOCKS, PASS_BLOCKS = 8, 4
+"""Blocks of ``train``, and of every other rung, where each is visited once."""
 MIN_CYCLES = 2
 CYCLES_AIMED = 6
 CURVE_CYCLES = 3
@@ -110,6 +112,7 @@ class Pace:
         self._block = -1
         self._step_s = 0.01
         self._began = 0.0
+        self._warmed = 0
         self.figures = Figures()
         self._run = self._schedule()
         next(self._run)
@@ -122,7 +125,9 @@ class Pace:
         facts = yield Command(WARMUP)
         facts = yield from self._warmup(facts)
         self._began = facts.now_s
-        if self._rungs == ("train",):
+        if self._options.one_pass:
+            yield from self._one_pass()
+        elif self._rungs == ("train",):
             yield from self._train_only(facts)
         else:
             yield from self._ladder(facts)
@@ -134,6 +139,7 @@ class Pace:
         while not self._warm(times, facts.now_s - began):
             facts = yield Command(WARMUP, steps=self._warmup_chunk(times))
             times.extend(facts.step_s)
+        self._warmed = len(times)
         # The mean: a stall at each epoch's start is part of what blocks will take.
         self._step_s = fmean(times[-10:])
         return facts
@@ -161,6 +167,21 @@ class Pace:
         while not self._enough(facts.now_s, len(self.figures.rates), MIN_BLOCKS):
             facts = yield self._command("train", steps, cycle=self._block + 1)
             self._note(facts)
+
+    def _one_pass(self) -> Generator[Command, BlockFacts, None]:
+        """The job first, for as long as it has run anyway: no queue has to come back to life."""
+        block_s = self._options.seconds / (PASS_TRAIN_BLOCKS + PASS_BLOCKS)
+        steps = max(2, round(block_s / self._step_s))
+        skip = max(0, self._queued - self._warmed)
+        for cycle in range(PASS_TRAIN_BLOCKS):
+            facts = yield self._command("train", steps, skip=0 if cycle else skip, cycle=cycle)
+            self._note(facts)
+        for rung in self._rungs[1:]:
+            for turn in self._turns(rung):
+                for cycle in range(PASS_BLOCKS):
+                    skip = 0 if cycle else SKIP_OTHER
+                    yield self._command(rung, steps, skip=skip, turn=turn, cycle=cycle)
+        self.figures.stop_reason = "seconds"
 
     def _ladder(self, facts: BlockFacts) -> Generator[Command, BlockFacts, None]:
         previous: Rung = "train"

@@ -31,6 +31,11 @@ class RungReplay:
             return False
         return self.ring.count(key) > 0
 
+    @property
+    def keeps(self) -> bool:
+        """Whether it wants to see batches that are fetched."""
+        return self.discovering or (self.ring is not None and not self.active)
+
     def next_batch(self, key: Hashable) -> tuple[Any, int]:
         """The next batch from memory and its samples."""
         assert self.ring is not None
@@ -41,5 +46,5 @@ class RungReplay:
         if self.discovering and len(self.fingerprints) < FINGERPRINTS:
             self.fingerprints.append(fingerprint(batch))
         trains = torch.is_grad_enabled() and self._trains(key)
-        if self.ring is not None and not self.active and trains:
+        if trains and self.ring is not None and not self.active:
             self.ring.keep(key, batch, samples)

@@ -18,7 +18,7 @@ from sfbench.probe.discovery import Loop
 from sfbench.probe.events import Event, Update
 from sfbench.probe.evidence.witness import Witness
 from sfbench.probe.fetching import FetchHooks
-from sfbench.probe.flow import Flow, StepEnd
+from sfbench.probe.flow import Flow
 from sfbench.probe.heartbeat import Heartbeat
 from sfbench.probe.loader import LoaderHooks
 from sfbench.probe.loads import LoadMeter
@@ -67,7 +67,8 @@ class Session:
         self.patches = Patches()
         self.clock = clock_for(job.device_type)
         self.control = Control(rank, world_size)
-        self.flow = Flow(self._on_loop_known, self._on_step, self._may_decide)
+        self.steps = StepTable(self.clock, rank)
+        self.flow = Flow(self._on_loop_known, self.steps.add, self._on_step_end, self._may_decide)
         self.replay = RungReplay(self.flow.trains)
         self.loaders = LoaderHooks(self.feed, self.replay)
         self.updates = UpdateHooks(self.feed, self.clock.mark)
@@ -82,7 +83,6 @@ class Session:
         self.fetching = FetchHooks(Path(job.launch_dir), rank)
         self.loads = LoadMeter()
         self.witness = Witness(self)
-        self.steps = StepTable(self.clock, rank)
         self.unavailable: dict[str, str] = {}
         self.notes: list[str] = []
         self._command = Command(WARMUP)
@@ -92,8 +92,7 @@ class Session:
         self._pace: Pace | CheckPace | None = None
         self._snapshot: Snapshot | None = None
         self.loop_info: LoopInfo | None = None
-        self.first_step_s = 0.0
-        self.measuring_began = 0.0
+        self.first_step_s = self.measuring_began = 0.0
 
     def install(self) -> None:
         """Put all hooks in place."""
@@ -214,11 +213,10 @@ class Session:
 
     # -- steps and borders -----------------------------------------------------------------------
 
-    def _on_step(self, step: StepEnd) -> None:
-        self.steps.add(step)
-        self.heartbeat.steps(self.steps.count)
+    def _on_step_end(self) -> None:
+        self.heartbeat.steps(self.flow.ended)
         self._left -= 1
-        if self._left <= 0 and self.flow.live and self.witness.meetings.all_come():
+        if self._left <= 0 and self.witness.meetings.all_come():
             self._border()
 
     def joined(self) -> None:
@@ -248,6 +246,7 @@ class Session:
     def _close_block(self) -> BlockFacts:
         if self._command.kind == BLOCK:
             self.loads.end(self._command.rung, self._command.skip + self._command.steps)
+        self.flow.settle()
         seconds, samples = self.steps.close(self._command)
         if self._command.turn == self.rank:
             self.control.broadcast([1], self.rank)
@@ -340,6 +339,7 @@ class Session:
         self.witness.meetings.ended()
         if self.flow.loop is None:
             self._end_unknown()
+        self.flow.settle()
         if self._command.kind == BLOCK:
             self.steps.close(self._command)
         blocks = self._command.block

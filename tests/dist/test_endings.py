@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -19,6 +20,10 @@ import pandas as pd
 import psutil
 import pytest
 from harness import SCRIPTS
+
+from sfbench import cli
+from sfbench.collect.staging import ResultFolder
+from sfbench.schema import SweepResult
 
 SFBENCH = Path(sys.executable).with_name("sfbench")
 LIMIT_S = 120.0
@@ -229,3 +234,23 @@ def test_samples_per_s_are_those_of_a_stopwatch_in_the_script(start: Start, tmp_
     by_hand = 16 * len(last) / (times[last] - times[last - 1]).sum()
     # THEN
     assert ended.point(1)["samples_per_s"]["value"] == pytest.approx(by_hand, rel=0.01)
+
+
+def test_a_result_that_cannot_be_written_is_still_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a disk that is full once everything is measured
+    def commit(folder: ResultFolder, result: SweepResult, steps: pd.DataFrame) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(ResultFolder, "commit", commit)
+    small = ("--devices", "1", "--rounds", "1", "--seconds", "0.5", "--rungs", "train")
+    where = ("--output", str(tmp_path / "results"), "--name", "full", "--no-report")
+    with pytest.raises(SystemExit) as end:
+        cli.main(["sweep", "emulated", *small, *where, "--device", "cpu"])
+    # THEN
+    told = capsys.readouterr()
+    assert end.value.code == 2
+    assert "samples/s" in told.out
+    assert "full: the result cannot be written: No space left on device" in told.err
+    assert list((tmp_path / "results").iterdir()) == []

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from synthetic import StepTable, measured
 
 from sfbench.analyze.cycles import Cycles, cycles, filled_solo
+from sfbench.analyze.intervals import Array
+from sfbench.analyze.repeats import batch_steps
 from sfbench.analyze.shares import Shares, time_shares
 from sfbench.analyze.slow import pick_slow
 from sfbench.analyze.steps import job_steps
@@ -261,6 +263,37 @@ def test_a_slow_rank_in_noise_is_found() -> None:
     table = 1 + 0.03 * rng.standard_normal((8, 8))
     table[:, 5] += 0.1
     assert pick_slow(table).rank == 5
+
+
+def replayed(rng: np.random.Generator, slower: float = 0.0) -> tuple[Array, Array]:
+    """8 cycles of 9 steps over the same 32 batches of 4 ranks, of unlike length; rank 2 slower."""
+    lengths = rng.uniform(0.2, 1.8, (32, 4)) + slower * (np.arange(4) == 2)
+    steps = lengths[np.arange(8 * 9) % 32] + 0.01 * rng.standard_normal((72, 4))
+    batches = np.array([steps[np.arange(place, 72, 32)].mean(axis=0) for place in range(32)])
+    return steps.reshape(8, 9, 4).mean(axis=1), batches
+
+
+def test_batches_of_unlike_length_make_no_straggler() -> None:
+    # GIVEN 400 launches whose ranks are alike, but not the few batches that each of them replays
+    rng = np.random.default_rng(13)
+    tables = [replayed(rng) for _ in range(400)]
+    assert sum(pick_slow(cycles, batches).rank is not None for cycles, batches in tables) <= 4
+    # WHEN batches are not looked at THEN their luck is taken for a slow rank
+    assert sum(pick_slow(cycles).rank is not None for cycles, _ in tables) > 20
+
+
+def test_a_slow_rank_among_batches_of_unlike_length_is_found() -> None:
+    rng = np.random.default_rng(14)
+    assert [pick_slow(*replayed(rng, slower=0.8)).rank for _ in range(20)] == [2] * 20
+
+
+def test_batches_are_told_apart_by_their_place_in_the_ring() -> None:
+    # GIVEN 3 batches kept, and blocks of 4 steps: cycle 1 begins with the second batch
+    table = StepTable(2)
+    table.block("unsynced", [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [1.2, 2.2]], cycle=0)
+    table.block("unsynced", [[3.2, 4.2], [5.2, 6.2], [1.4, 2.4], [3.4, 4.4]], cycle=1)
+    got = batch_steps(step_frame([measured(0, table)]), {0: 3}, 2)
+    assert got == pytest.approx(np.array([[1.2, 2.2], [3.2, 4.2], [5.1, 6.1]]))
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (8, 1)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -16,17 +17,26 @@ class Script:
     """Feeds a flow in the order of a script, on a clock that only moves when told."""
 
     now: float = 0.0
-    steps: list[StepEnd] = field(default_factory=list)
     loops: list[Loop] = field(default_factory=list)
-    live_at: list[bool] = field(default_factory=list)
+    told: list[StepEnd] = field(default_factory=list)
+    ended_at: list[int] = field(default_factory=list)
+    """At each end of a step that was told at once, how many there were."""
 
     def __post_init__(self) -> None:
-        self.flow = Flow(self.loops.append, self._ended)
+        self.start(self.loops.append)
+
+    def start(self, known: Callable[[Loop], None]) -> None:
+        self.flow = Flow(known, self.told.append, self._ended)
         self.flow.optimizers = 1
 
-    def _ended(self, step: StepEnd) -> None:
-        self.steps.append(step)
-        self.live_at.append(self.flow.live)
+    def _ended(self) -> None:
+        self.ended_at.append(self.flow.ended)
+
+    @property
+    def steps(self) -> list[StepEnd]:
+        self.flow.settle()
+        assert self.flow.ended == len(self.told)
+        return self.told
 
     def fetch(self, key: str = "train", *, takes: float = 0.5, grad: bool = True) -> None:
         began, self.now = self.now, self.now + takes
@@ -46,14 +56,14 @@ class Script:
         self.update()
 
 
-def test_kept_steps_are_told_in_arrears_and_only_the_last_is_live() -> None:
+def test_kept_steps_are_told_in_arrears_and_only_the_last_ends_at_once() -> None:
     # GIVEN / WHEN: four groups are enough for one optimizer
     script = Script()
     for _ in range(4):
         script.step()
     # THEN
     assert len(script.loops) == 1
-    assert script.live_at == [False, False, False, True]
+    assert script.ended_at == [4]
     assert script.steps == [StepEnd(1.75 * n, 0.5, 0.0, 8, 1, 1.0, 0.25) for n in (1, 2, 3, 4)]
 
 
@@ -224,17 +234,16 @@ def test_batches_that_another_thread_fetched_are_brought_in_with_the_next_update
         told.append(loop)
         fetch_elsewhere()
 
-    script.flow = Flow(known, script._ended)
-    script.flow.optimizers = 1
+    script.start(known)
     fetch_elsewhere()
     # WHEN
     for _ in range(6):
         fetch_elsewhere()
         script.forward()
         script.update()
-    # THEN each batch counts once, and the step that told the loop ended live
+    # THEN each batch counts once, and the step that told the loop ended at once
     assert [s.samples for s in script.steps] == [16, 8, 8, 8, 16, 8]
-    assert script.live_at == [False, False, False, True, True, True]
+    assert script.ended_at == [4, 5, 6]
     assert len(told) == 1
 
 
@@ -264,3 +273,12 @@ def test_iterator_made_by_another_thread_throws_nothing_away() -> None:
         script.forward()
         script.update()
     assert [s.samples for s in script.steps] == [16] * 4
+
+
+def test_steps_end_at_once_and_are_told_when_settled() -> None:
+    script = Script()
+    for _ in range(10):
+        script.step()
+    assert script.ended_at == [4, 5, 6, 7, 8, 9, 10]
+    assert len(script.told) == 4
+    assert [step.samples for step in script.steps] == [8] * 10

@@ -65,6 +65,28 @@ def test_precision_ends_a_run_only_at_a_look() -> None:
     assert len(commands) == LOOKS[0]
 
 
+def test_one_pass_visits_each_rung_once_and_the_job_first() -> None:
+    # GIVEN steps of 10 ms, and 2.4 s for eight blocks of train and four of cached
+    commands = blocks(drive(ProbeOptions(seconds=2.4, one_pass=True), rungs=LADDER, ranks=2))
+    assert {c.steps for c in commands} == {20}
+    visits = [(RUNGS[c.rung], c.turn, c.cycle) for c in commands]
+    assert visits[:8] == [("train", -1, cycle) for cycle in range(8)]
+    assert visits[8:12] == [("cached", -1, cycle) for cycle in range(4)]
+    assert sorted(visits[12:]) == sorted(
+        (rung, turn, cycle)
+        for rung, turn in (("unsynced", -1), ("solo", 0), ("solo", 1))
+        for cycle in range(4)
+    )
+    # AND only the first block on another rung lets a step pass
+    assert [c.skip for c in commands] == [0] * 8 + [1, 0, 0, 0] * 4
+
+
+def test_one_pass_waits_until_a_long_queue_is_used_up() -> None:
+    options = ProbeOptions(seconds=1.0, warmup_steps=30, one_pass=True)
+    commands = blocks(drive(options, rungs=("train", "cached"), queued=50))
+    assert [c.skip for c in commands[:3]] == [20, 0, 0]
+
+
 def test_a_cycle_visits_each_rung_once_and_solo_once_per_rank() -> None:
     commands = blocks(drive(ProbeOptions(seconds=3.0, precision=1e-9), rungs=LADDER, ranks=3))
     for cycle in range(commands[-1].cycle + 1):

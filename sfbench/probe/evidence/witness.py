@@ -122,7 +122,7 @@ class Witness:
         """Another rank is inside a step, this one is elsewhere and will not come."""
         session = self._session
         other = session.rank - session.local_rank + local_rank
-        steps = session.steps.count or self._updates // max(1, len(session.updates.by_key))
+        steps = session.flow.ended or self._updates // max(1, len(session.updates.by_key))
         message = (
             f"rank {session.rank} stopped at step {steps}, rank {other} waits in step {steps + 1}: "
             "uneven inputs. Give all ranks the same number of batches, for example by "
