@@ -69,7 +69,7 @@ def cycles(
         unsynced_s=_per_rank(rank_rows(steps, kept, "unsynced"), index, ranks),
         solo_s=_per_rank(solo, index, ranks),
         disturbed=len(every) - len(index),
-        batches_s=batch_steps(steps, replayed, ranks) if replayed else None,
+        batches_s=batch_steps(_within(steps, index), replayed, ranks) if replayed else None,
     )
 
 
@@ -77,6 +77,10 @@ def _index(rows: pd.DataFrame) -> pd.MultiIndex:
     """Each (launch, cycle) once, in order."""
     keys = rows[["launch", "cycle"]].drop_duplicates().sort_values(["launch", "cycle"])
     return pd.MultiIndex.from_frame(keys)
+
+
+def _within(steps: pd.DataFrame, index: pd.MultiIndex) -> pd.DataFrame:
+    return steps[pd.MultiIndex.from_frame(steps[["launch", "cycle"]]).isin(index)]
 
 
 def _disturbed(kept: pd.DataFrame, solo: pd.DataFrame) -> pd.MultiIndex:

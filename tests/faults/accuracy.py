@@ -33,7 +33,9 @@ def line(scored: Scored) -> str:
             sizes += f" [{100 * scored.low:.1f} {100 * scored.high:.1f}]"
     mark = "ok " if scored.cause_right and scored.size_right is not False else "BAD"
     held = "" if scored.covered is not False else " (not covered)"
-    return f"{mark} {scored.case.name:18} {scored.first}{sizes}{held}, others {scored.busy:.0%}"
+    failed = "".join(f"; {error}" for error in (*scored.refused, *scored.failed))
+    name = f"{scored.case.name:18}"
+    return f"{mark} {name} {scored.first}{sizes}{held}, others {scored.busy:.0%}{failed}"
 
 
 def main(names: list[str]) -> int:

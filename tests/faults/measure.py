@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -23,7 +23,8 @@ LOOK_S = 1.0
 WAIT_S = 60.0
 """For a quiet machine, before each attempt; then the case is measured all the same."""
 ATTEMPTS = 2
-"""A case that others disturbed is measured again; what it found plays no part in that."""
+"""A case that others disturbed, or that gave no figures, is measured again; what was found plays no
+part in that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +35,23 @@ class Measured:
     result: SweepResult
     busy: float
     """Part of the cores that other programs used around it."""
+    refused: tuple[str, ...] = ()
+    """Why earlier attempts gave no figures."""
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Of points without figures."""
+        return tuple(str(p.error) for p in self.result.points if p.status != "ok")
 
 
 def measure(case: Case, *, wait_s: float = WAIT_S, attempts: int = ATTEMPTS) -> Measured:
     """Sweep a case, until other programs leave it alone; of the attempts, the quietest."""
     made: list[Measured] = []
-    while len(made) < attempts and not any(one.busy <= QUIET for one in made):
+    while len(made) < attempts and not any(one.busy <= QUIET and not one.errors for one in made):
         made.append(_measure(case, wait_s))
-    return min(made, key=lambda one: one.busy)
+    best = min(made, key=lambda one: (len(one.errors), one.busy))
+    others = [error for one in made if one is not best for error in one.errors]
+    return replace(best, refused=tuple(others))
 
 
 def _measure(case: Case, wait_s: float) -> Measured:

@@ -125,6 +125,10 @@ def _machine_lines(summary: Summary) -> Iterator[str]:
         f"Python {platform.python_version()}, torch {torch.__version__.partition('+')[0]}."
     )
     busy = ", ".join(s.case.name for s in summary.scored if s.busy > QUIET)
+    for scored in summary.scored:
+        for error in scored.refused:
+            yield ""
+            yield f"{scored.case.name} was measured again, since it gave no figures: {error}"
     if busy:
         yield ""
         yield f"Other programs used more than {QUIET:.0%} of the cores around {busy}."

@@ -41,6 +41,10 @@ class Scored:
     sum_error: float
     """Largest over the points; infinite where a share is missing."""
     busy: float
+    failed: tuple[str, ...] = ()
+    """Errors of points that gave no figures."""
+    refused: tuple[str, ...] = ()
+    """The same of an earlier attempt."""
 
     @property
     def size_right(self) -> bool | None:
@@ -85,6 +89,8 @@ def score(measured: Measured) -> Scored:
         bottlenecks=sum(d.severity == "bottleneck" for d in result.diagnoses),
         sum_error=_sum_error(result),
         busy=measured.busy,
+        failed=measured.errors,
+        refused=measured.refused,
     )
 
 

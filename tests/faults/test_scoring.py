@@ -201,3 +201,10 @@ def test_a_size_within_the_range_is_right() -> None:
     step = Interval(value=0.050, low=0.049, high=0.051)
     right = [score(measured(case, said(size), step=step)).size_right for size in (0.3, 0.47, 0.49)]
     assert right == [True, True, False]
+
+
+def test_an_attempt_without_figures_is_told() -> None:
+    again = score(replace(measured(SLOW, said(0.34)), refused=("no steady state",)))
+    page = text(Summary(scored=(again, score(measured(HEALTHY)))))
+    assert "slow was measured again, since it gave no figures: no steady state" in page
+    assert line(again).endswith("; no steady state")
