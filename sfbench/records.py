@@ -16,6 +16,8 @@ RECORD_FORMAT = 1
 Rung = Literal["train", "cached", "unsynced", "solo", "half", "double"]
 # The first four are the ladder; half and double are solo at one device with batches cut and joined.
 RUNGS: tuple[Rung, ...] = ("train", "cached", "unsynced", "solo", "half", "double")
+MEETINGS = "SFBENCH_MEETINGS"
+"""In a rank's environment: a folder that goes with the launch, where ``sfbench.data`` may meet."""
 LADDER: tuple[Rung, ...] = RUNGS[:4]
 
 # Columns of the step table that a launch record carries, one row per (rank, step), float64 each.

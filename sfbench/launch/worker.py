@@ -17,6 +17,7 @@ from sfbench.launch.logs import log_name
 from sfbench.launch.prctl import die_with_parent
 from sfbench.launch.stacks import SIGNAL
 from sfbench.probe import record
+from sfbench.records import MEETINGS
 from sfbench.schema import RankFailure, RankJob
 
 
@@ -70,6 +71,8 @@ def enter(local_rank: int, start: NodeStart) -> None:
     rank = start.first_rank + local_rank
     _open_log(start.log_dir / log_name(rank))
     os.environ.update(environment(start, local_rank))
+    # Ranks that are killed leave nothing where it would stay.
+    os.environ[MEETINGS] = start.job.launch_dir
     # Set only for the length of an env:// rendezvous, by the probe: a script that makes its own
     # tcp:// store would take the agent's for its own and hang.
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)

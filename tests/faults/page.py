@@ -31,7 +31,7 @@ def text(summary: Summary) -> str:
     """The whole page, without a date: it changes only where results do."""
     parts = (INTRODUCTION, _budget(summary), _confusion(summary), _sizes(summary),
              _controls(summary), _machine(summary))  # fmt: skip
-    return "\n".join(parts)
+    return "\n".join(parts) + "\n"
 
 
 def _budget(summary: Summary) -> str:

@@ -10,11 +10,21 @@ import toy
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler
 
+from sfbench.data import once_per_node
+
 parser = toy.parser()
 parser.add_argument("--fault", choices=["raise", "hang", "announce"], required=True)
 parser.add_argument("--fifo", type=Path, help="gets the rank's process number")
 args = parser.parse_args()
 toy.setup()
+
+
+@once_per_node
+def prepare():
+    """The ranks meet in a folder, which has to go however they end."""
+
+
+prepare()
 data = toy.Rows()
 sampler = DistributedSampler(data)
 loader = DataLoader(data, batch_size=8, sampler=sampler)
