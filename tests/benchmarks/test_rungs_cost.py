@@ -30,8 +30,9 @@ def sweep(folder: Path, rungs: str) -> dict[str, Any]:
             "--precision", str(PRECISION), "--name", rungs, "--output", folder, "--force",
             "--no-report", "--json",
         ],
-        check=True, capture_output=True,
+        check=False, capture_output=True, text=True,
     )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     return document
 
