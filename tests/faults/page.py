@@ -20,10 +20,11 @@ INTRODUCTION = """\
 `make accuracy` writes this page. Each case is one sweep of the [emulated workload](index.md), whose
 devices take exactly the time they are told to, with a fault of a known cause and size, or none. The
 matrix is `tests/faults/matrix.py`; how a size follows from the injection stands in
-`tests/faults/truth.py`. What is injected is a time per step; sizes are points (percent) of the step
-as it was measured. Where a fault brings to light what the host does by itself (loading inline,
-starting workers, sharing cores) the size is known as a range, its upper end from a stopwatch around
-plain torchrun; what was found is held against its nearer end, and intervals have to meet it.
+`tests/faults/truth.py`. What is injected is a time per step. A size is right by its part of the
+step that the injections alone make. Intervals have to meet its part of the step as it was measured,
+to which the host adds: that is what stands under *injected* below, in points (percent). Where a
+fault brings to light what the host does by itself (loading inline, starting workers, sharing cores)
+it is a range, its upper end from a stopwatch around plain torchrun.
 """
 
 

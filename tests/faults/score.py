@@ -29,8 +29,10 @@ class Scored:
     """Cause of the first diagnosis that is no mere info; ``none``."""
     rank: int | None
     cause_right: bool
+    size: float | None
+    """Share of the largest fault of the step that the injections alone make."""
     truth: float | None
-    """Share of the step of the largest fault."""
+    """The same of the step as it was measured."""
     most: float | None
     """The same with all of the host's own work that it may bring to light."""
     found: float | None
@@ -49,10 +51,9 @@ class Scored:
     @property
     def size_right(self) -> bool | None:
         """Within the budget; None where there is nothing to compare."""
-        if self.truth is None or self.most is None or self.found is None:
+        if self.size is None or self.found is None:
             return None
-        nearest = min(max(self.found, self.truth), self.most)
-        return abs(self.found - nearest) <= max(SIZE_POINTS, SIZE_RATIO * nearest)
+        return abs(self.found - self.size) <= max(SIZE_POINTS, SIZE_RATIO * self.size)
 
     @property
     def covered(self) -> bool | None:
@@ -81,6 +82,7 @@ def score(measured: Measured) -> Scored:
         first=cause(first) if first else "none",
         rank=first.rank if first else None,
         cause_right=right,
+        size=case.share(wanted) if wanted else None,
         truth=case.share(wanted, step_ms=step_ms) if wanted else None,
         most=case.share(wanted, own=True, step_ms=step_ms) if wanted else None,
         found=regain.value if regain else None,
@@ -165,9 +167,9 @@ class Summary:
         if self.faults and self.right < RIGHT:
             words.append("first diagnosis wrong: " + ", ".join(s.case.name for s in wrong))
         words += [
-            f"{s.case.name}: {100 * s.found:.1f} points said, {100 * s.truth:.1f} injected"
+            f"{s.case.name}: {100 * s.found:.1f} points said, {100 * s.size:.1f} injected"
             for s in self.faults
-            if s.size_right is False and s.found is not None and s.truth is not None
+            if s.size_right is False and s.found is not None and s.size is not None
         ]
         words += [
             f"{s.case.name}: a bottleneck where there is none, {s.first}"
