@@ -173,5 +173,9 @@ def widened(interval: Interval, systematic: float) -> Interval:
     """An interval that takes in another, independent error of such a half-width."""
     if interval.low is None or interval.high is None:
         return interval
-    half = math.hypot((interval.high - interval.low) / 2, systematic)
-    return Interval(value=interval.value, low=interval.value - half, high=interval.value + half)
+    value = interval.value
+    return Interval(
+        value=value,
+        low=value - math.hypot(value - interval.low, systematic),
+        high=value + math.hypot(interval.high - value, systematic),
+    )

@@ -18,6 +18,7 @@ from sfbench.analyze.intervals import (
     mean_interval,
     ratio_interval,
     spread,
+    widened,
 )
 from sfbench.schema import Interval
 
@@ -174,3 +175,11 @@ def test_95_percent_intervals_cover_95_percent() -> None:
             hits += abs(np.concatenate(values).mean()) <= spread.half_width
         # THEN the truth, 0, is inside in about 95 % (three standard errors are 1.5 points)
         assert 0.93 <= hits / 2000 <= 0.98
+
+
+def test_an_error_of_its_own_widens_each_side() -> None:
+    # GIVEN 3 below and 4 above: with 4 and 3 they make 5 each
+    assert widened(Interval(value=10.0, low=7.0, high=14.0), 4.0).low == pytest.approx(5.0)
+    assert widened(Interval(value=10.0, low=7.0, high=14.0), 3.0).high == pytest.approx(15.0)
+    unknown = Interval(value=10.0, low=None, high=None)
+    assert widened(unknown, 4.0) == unknown
