@@ -277,6 +277,11 @@ def summary(outcomes: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def earlier(output: Path) -> list[dict[str, Any]]:
+    """What an interrupted count has left."""
+    return [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
+
+
 def main() -> None:
     """Count."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -290,12 +295,15 @@ def main() -> None:
         parser.error(f"no such scenario: {', '.join(unknown)}; known: {', '.join(SCENARIOS)}")
     if (os.cpu_count() or 1) != CORES:
         os.sched_setaffinity(0, set(list(os.sched_getaffinity(0))[:CORES]))
-    outcomes: list[dict[str, Any]] = []
+    outcomes = earlier(given.output)
+    counted = Counter(outcome["scenario"] for outcome in outcomes)
     with tempfile.TemporaryDirectory() as folder, given.output.open("a") as file:
         wanted = dict.fromkeys(SCENARIOS[name].workload for name in given.scenarios)
         bases = {workload: make_base(Path(folder), workload) for workload in wanted}
         for number in range(given.runs):
             for name in given.scenarios:
+                if number < counted[name]:
+                    continue
                 outcome = run(name, bases[SCENARIOS[name].workload], given.wait)
                 document = {slot: getattr(outcome, slot) for slot in Outcome.__slots__}
                 outcomes.append(document)
