@@ -16,9 +16,10 @@ RECORD_FORMAT = 1
 Rung = Literal["train", "cached", "unsynced", "solo", "half", "double"]
 # The first four are the ladder; half and double are solo at one device with batches cut and joined.
 RUNGS: tuple[Rung, ...] = ("train", "cached", "unsynced", "solo", "half", "double")
+LADDER: tuple[Rung, ...] = RUNGS[:4]
+
 MEETINGS = "SFBENCH_MEETINGS"
 """In a rank's environment: a folder that goes with the launch, where ``sfbench.data`` may meet."""
-LADDER: tuple[Rung, ...] = RUNGS[:4]
 
 # Columns of the step table that a launch record carries, one row per (rank, step), float64 each.
 # rung is an index into RUNGS; block counts from 0 over the launch, -1 = before the first block;

@@ -358,6 +358,8 @@ def _length(thing: Any) -> int | None:
     try:
         return len(thing)
     except (TypeError, NotImplementedError, AttributeError):
+        # Streams have no length, and wrappers pass len() on to what may have none: torch's own
+        # samplers and loaders raise each of these. A length that is not known is None, never 0.
         return None
 
 
