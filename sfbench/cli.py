@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-import signal
 import sys
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -14,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from sfbench import __version__, cli_gate
-from sfbench.console import check_writable, say, terminal
+from sfbench.cli_endings import CommandGroup, Unexpected, terminated_like_interrupted, told
+from sfbench.console import check_writable, outlets, say, terminal
 from sfbench.errors import InterruptedSweep, SfbenchError, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +20,9 @@ if TYPE_CHECKING:
     from sfbench.schema import SweepResult
     from sfbench.sweeps import FinishedSweep
 
+
 app = typer.Typer(
+    cls=CommandGroup,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -49,18 +49,31 @@ def main(argv: list[str] | None = None) -> NoReturn:
     _script_args = tuple(words[cut + 1 :])
     if own[:2] in _BELOW_GATE:
         own = [" ".join(own[:2]), *own[2:]]
+    with outlets() as out:
+        code = _exit_code_of(own)
+        out.flush()
+        if out.error is not None:
+            say(f"sfbench: stdout: cannot be written: {out.error.strerror or out.error}")
+            code = code or UsageError.exit_code
+    sys.exit(code)
+
+
+def _exit_code_of(own: list[str]) -> int | str:
+    """Run a command; 1 is for regressions and failed checks, so no error may end with it."""
     try:
-        with _terminated_like_interrupted():
+        with terminated_like_interrupted():
             _hint_at_script_arguments(own)
     except SfbenchError as error:
         say(f"sfbench: {error}")
-        sys.exit(error.exit_code)
+        return error.exit_code
     except KeyboardInterrupt:
         say("sfbench: interrupted")
-        sys.exit(InterruptedSweep.exit_code)
-    except BrokenPipeError:
-        sys.exit(1)
-    sys.exit(0)
+        return InterruptedSweep.exit_code
+    except SystemExit as end:
+        return end.code or 0
+    except Unexpected as unexpected:
+        return told(unexpected.error)
+    return 0
 
 
 def _hint_at_script_arguments(own: list[str]) -> None:
@@ -299,10 +312,12 @@ def _run(plan: SweepPlan, *, replace: bool) -> FinishedSweep:
 def _write_report(
     results: list[SweepResult], place: Path, baseline: SweepResult | None = None
 ) -> None:
-    from sfbench.report.html import render_html, write_report
+    from sfbench.files import write_whole
+    from sfbench.report.html import render_html
 
+    page = render_html(results, baseline)
     try:
-        write_report(place, render_html(results, baseline))
+        write_whole(place, page)
     except OSError as error:
         raise UsageError(f"{place}: the report cannot be written: {error.strerror}") from error
     say(f"Report: {place}")
@@ -343,23 +358,6 @@ def _exit_code(finished: FinishedSweep) -> int:
     if len(failed) == len(result.points) and not any(p.script_fault for p in failed):
         return 4
     return 5
-
-
-@contextlib.contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM ends a sweep as Ctrl-C does: everything it started is ended first."""
-
-    def interrupt(signum: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    # SIGHUP: the terminal was closed. Under nohup it is ignored, and stays so.
-    signals = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupt) for number in signals}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -7,17 +7,17 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfbench.console import check_writable, say, terminal
+from sfbench.console import say, terminal
 from sfbench.errors import InterruptedSweep, UsageError
 
 if TYPE_CHECKING:
     from sfbench.gate_launches import GateJob, GateObserver
+    from sfbench.gate_outputs import Outputs
     from sfbench.gating import GateOutcome
     from sfbench.schema import SweepResult
 
@@ -81,11 +81,11 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     """Stop a change that makes training slower: script arguments go behind `--`."""
     from sfbench import gating
     from sfbench.gate.paths import parse
+    from sfbench.gate_outputs import Outputs
 
     _check_sides(base, baseline, paths)
-    outputs = Outputs(as_json=as_json, report=report, markdown=markdown, junit=junit)
-    for place in filter(None, (report, markdown, junit)):
-        check_writable(place.parent)
+    outputs = Outputs(report=report, markdown=markdown, junit=junit)
+    outputs.check()
     job = _job(
         context,
         {
@@ -102,8 +102,7 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
         else:
             wanted = parse(paths) if paths is not None else ()
             outcome = gating.gate_commit(job, base or "", observer, paths=wanted)
-    _tell(outcome, outputs)
-    sys.exit(EXIT_CODES[outcome.report.verdict])
+    sys.exit(_tell(outcome, outputs, as_json=as_json))
 
 
 def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
@@ -186,16 +185,6 @@ def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     say(f"Calibration: {calibrations.path_for(found.fingerprint)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outputs:
-    """Where a report goes, beside stdout."""
-
-    as_json: bool
-    report: Path | None
-    markdown: Path | None
-    junit: Path | None
-
-
 def ratio(text: str, option: str) -> float:
     """``8%``, ``8 %`` or ``0.08``.
 
@@ -255,60 +244,39 @@ def _watched() -> Iterator[GateObserver]:
         yield observer
 
 
-def _tell(outcome: GateOutcome, outputs: Outputs) -> None:
-    """To stdout and to everything that was asked for, or that the surroundings offer."""
-    from sfbench.gate.junit import render_junit
-    from sfbench.gate.markdown import render_markdown
+def _tell(outcome: GateOutcome, outputs: Outputs, *, as_json: bool) -> int:
+    """To stdout and to everything that was asked for, or that the surroundings offer.
+
+    Returns the exit code: that of the verdict, but 2 where that were 0 and a file is lacking.
+    """
     from sfbench.gate.report import to_json
     from sfbench.gate.text import render_text
+    from sfbench.gate_outputs import write_outputs
 
     told = outcome.report
-    if outputs.as_json:
+    if as_json:
         sys.stdout.write(to_json(told))
     else:
         width, color = terminal()
         sys.stdout.write(render_text(told, width, color=color))
-    if outputs.markdown is not None:
-        _write(outputs.markdown, render_markdown(told))
-    if outputs.junit is not None:
-        _write(outputs.junit, render_junit(told))
-    if outputs.report is not None:
-        _write_html(outcome, outputs.report)
     _tell_github(outcome)
+    lacking = write_outputs(outcome, outputs)
+    for text in lacking:
+        say(f"sfbench: {text}")
+    return EXIT_CODES[told.verdict] or (UsageError.exit_code if lacking else 0)
 
 
 def _tell_github(outcome: GateOutcome) -> None:
     from sfbench.gate.actions import annotation_lines
-    from sfbench.gate.markdown import render_markdown
+    from sfbench.gate_outputs import append_summary
 
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotation_lines(outcome.report):
             say(line)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if summary:
-        _write(Path(summary), render_markdown(outcome.report), mode="a")
-
-
-def _write_html(outcome: GateOutcome, place: Path) -> None:
-    from sfbench.report.html import render_html
-
-    if outcome.candidate is None:
-        say(f"No report: nothing was measured, {place} is not written")
-        return
-    told = outcome.report
-    verdict = (told.headline, *told.reasons, *told.warnings)
-    page = render_html([outcome.candidate], outcome.base, verdict=verdict)
-    _write(place, page)
-    say(f"Report: {place}")
-
-
-def _write(place: Path, text: str, mode: str = "w") -> None:
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open(mode, encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"{place}: cannot be written: {error.strerror}") from error
+    lacking = append_summary(outcome, Path(summary)) if summary else None
+    if lacking is not None:  # nobody asked for it here: it changes no exit code
+        say(f"sfbench: {lacking}")
 
 
 def _recorded(result: SweepResult) -> int:

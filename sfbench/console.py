@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TextIO, cast
 
 from sfbench.errors import UsageError
 
@@ -35,3 +38,57 @@ def check_writable(folder: Path) -> None:
         raise UsageError(f"{folder}: the folder cannot be made: {error.strerror}") from error
     if not os.access(folder, os.W_OK):
         raise UsageError(f"{folder}: this folder cannot be written to")
+
+
+class Outlet:
+    """stdout or stderr that outlives its reader: what nobody reads any more goes nowhere.
+
+    Without it ``sfbench gate … | head -1`` would end wherever the next line is written, with an
+    exit code that says nothing of the verdict.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.error: OSError | None = None
+        """Why something was lost that somebody wanted; a reader that went away is none."""
+
+    def write(self, text: str) -> int:
+        """As the stream does."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._lost(error)
+            return len(text)
+
+    def flush(self) -> None:
+        """As the stream does."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._lost(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _lost(self, error: OSError) -> None:
+        if not isinstance(error, BrokenPipeError):
+            self.error = self.error or error
+        # What the stream still holds must go somewhere, or the interpreter complains at its end.
+        with contextlib.suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+
+@contextlib.contextmanager
+def outlets() -> Iterator[Outlet]:
+    """Let stdout and stderr outlive their readers; gives that of stdout. Flushed at the end."""
+    before = sys.stdout, sys.stderr
+    out, err = Outlet(sys.stdout), Outlet(sys.stderr)
+    sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, err)
+    try:
+        yield out
+    finally:
+        out.flush()
+        err.flush()
+        sys.stdout, sys.stderr = before

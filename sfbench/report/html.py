@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import jinja2
 
@@ -31,14 +29,3 @@ def render_html(
         lstrip_blocks=True,
     )
     return environment.get_template("report.html.j2").render(results=views, verdict=verdict)
-
-
-def write_report(path: Path, html: str) -> None:
-    """Write the file whole or not at all; its folder is made where there is none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(html, encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -15,7 +15,8 @@ import pytest
 from PIL import Image, ImageStat
 
 from sfbench.collect.result import load_result
-from sfbench.report.html import render_html, write_report
+from sfbench.files import write_whole
+from sfbench.report.html import render_html
 
 GOLDEN = load_result(Path(__file__).parents[1] / "golden" / "sweep-schema1.json")
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -83,7 +84,7 @@ def browse(page: Path, work: Path, *switches: str) -> Shown:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
     baseline = replace(GOLDEN, name="last week")
-    write_report(path, render_html([GOLDEN], baseline))
+    write_whole(path, render_html([GOLDEN], baseline))
     return path
 
 

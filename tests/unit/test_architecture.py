@@ -25,11 +25,14 @@ STAGES = (
     ("diagnose",),
     ("report", "gate", "predict"),
 )
-LEAVES = {"records", "schema", "errors", "units", "data", "steady", "feeding", "evidence"}
+LEAVES = {
+    "records", "schema", "errors", "units", "data", "steady", "feeding", "evidence", "files",
+}  # fmt: skip
 # What ties stages together; nothing but a front may import one.
 FRONTS = {
-    "__init__", "api", "checking", "cli", "cli_gate", "console", "gate_launches", "gate_progress",
-    "gating", "progress", "pytest_plugin", "sweeps",
+    "__init__", "api", "checking", "cli", "cli_endings", "cli_gate", "console",
+    "gate_launches", "gate_outputs", "gate_progress", "gating", "progress", "pytest_plugin",
+    "sweeps",
 }  # fmt: skip
 # Files that pass between ranks and their launcher: both sides know the form, and nothing else.
 FILES_OF_RANKS = {"sfbench.probe.heartbeat", "sfbench.probe.record"}

@@ -222,23 +222,6 @@ def test_sides_that_run_the_same_files_are_refused(repo: Path, gate: Gate) -> No
     assert "both sides ran the same code (1 module files are identical)" in ended.err
 
 
-def test_what_cannot_be_written_is_refused_before_it_is_measured(
-    repo: Path, gate: Gate, launches: Launches
-) -> None:
-    (repo / "train.py").write_text(f"{SCRIPT}# a word\n")
-    ended = gate(*BASE, "--junit", "/dev/null/gate.xml")
-    assert (ended.code, launches.plans) == (2, [])
-    assert "/dev/null: the folder cannot be made" in ended.err
-
-
-def test_what_cannot_be_written_afterwards_is_told(repo: Path, gate: Gate) -> None:
-    (repo / "train.py").write_text(f"{SCRIPT}# a word\n")
-    (repo / "gate.md").mkdir()
-    ended = gate(*BASE, "--markdown", "gate.md")
-    assert ended.code == 2
-    assert "gate.md: cannot be written: Is a directory" in ended.err
-
-
 def test_a_base_that_moved_on_is_warned_about(repo: Path, gate: Gate) -> None:
     git(repo, "checkout", "-q", "-b", "work")
     (repo / "train.py").write_text(f"{SCRIPT}# a word\n")

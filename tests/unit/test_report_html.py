@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from sfbench.collect.result import load_result
+from sfbench.files import write_whole
 from sfbench.report.comparison import compare, rate_change
 from sfbench.report.facts import Fact, evidence_facts
-from sfbench.report.html import render_html, write_report
+from sfbench.report.html import render_html
 from sfbench.schema import Interval, RankResult, Share, SweepResult
 
 GOLDEN = load_result(Path(__file__).parents[1] / "golden" / "sweep-schema1.json")
@@ -354,8 +355,8 @@ def test_evidence_is_written_by_the_unit_in_its_name() -> None:
 
 def test_the_file_is_written_whole(tmp_path: Path) -> None:
     path = tmp_path / "reports" / "one.html"
-    write_report(path, "first")
-    write_report(path, "second ±")
+    write_whole(path, "first")
+    write_whole(path, "second ±")
     assert path.read_text(encoding="utf-8") == "second ±"
     assert [p.name for p in path.parent.iterdir()] == ["one.html"]
 
@@ -363,7 +364,7 @@ def test_the_file_is_written_whole(tmp_path: Path) -> None:
 def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "one.html").mkdir()
     with pytest.raises(OSError, match=r"one\.html"):
-        write_report(tmp_path / "one.html", "text")
+        write_whole(tmp_path / "one.html", "text")
     assert [p.name for p in tmp_path.iterdir()] == ["one.html"]
 
 
