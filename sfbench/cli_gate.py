@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfbench.console import say, terminal
+from sfbench.console import check_writable, say, terminal
 from sfbench.errors import InterruptedSweep, UsageError
 
 if TYPE_CHECKING:
@@ -176,13 +176,21 @@ def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option
         },
         margin=margin, budget=budget, seconds=seconds,
     )  # fmt: skip
+    check_writable(calibrations.places())
     with _watched() as observer:
         found = gating.calibrate_here(job, observer, count=pairs)
     if as_json:
         sys.stdout.write(calibrations.to_json(found))
     else:
         sys.stdout.write(render_calibration(found, terminal()[0]))
-    say(f"Calibration: {calibrations.path_for(found.fingerprint)}")
+    try:
+        place = calibrations.store(found)
+    except OSError as error:
+        why = error.strerror or error
+        raise UsageError(
+            f"{calibrations.places()}: the calibration cannot be written: {why}"
+        ) from error
+    say(f"Calibration: {place}")
 
 
 def ratio(text: str, option: str) -> float:

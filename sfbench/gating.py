@@ -83,6 +83,7 @@ def gate_commit(
 
     Raises:
         UsageError: no such commit, nothing to compare, or a side ran the wrong code.
+        ResultError: this machine's calibration is damaged.
     """
     began_s = time.monotonic()
     root = root_of(job.plan.target.script)
@@ -91,6 +92,7 @@ def gate_commit(
     if paths and not touched(changed_paths(root, commit), paths):
         reason = f"Nothing that changed since {base_ref} matches {', '.join(paths)}."
         return GateOutcome(report=unmeasured_report(subject, job.options, "not-touched", reason))
+    known = calibrations.load(_calibrated_job(job))
     with checked_out(root, base_ref) as arms:
         subject = replace(
             subject,
@@ -98,7 +100,9 @@ def gate_commit(
             candidate_commit=arms.candidate.commit,
             stale_base=not contains(root, commit),
         )
-        outcome = _or_why_not(subject, job, lambda: _side_by_side(job, subject, arms, observer))
+        outcome = _or_why_not(
+            subject, job, lambda: _side_by_side(job, subject, arms, observer, known)
+        )
     return _timed(outcome, began_s)
 
 
@@ -120,8 +124,9 @@ def gate_result(job: GateJob, result: SweepResult, observer: GateObserver) -> Ga
     subject = replace(
         _subject(job, result.name), base_commit=stored.commit, candidate_commit=here.git_commit
     )
+    known = calibrations.load(_calibrated_job(job))
     outcome = _or_why_not(
-        subject, job, lambda: _beside_stored(job, subject, stored, result, observer)
+        subject, job, lambda: _beside_stored(job, subject, (stored, result), observer, known)
     )
     return _timed(outcome, began_s)
 
@@ -143,7 +148,7 @@ def record(job: GateJob, observer: Observer, *, force: bool) -> FinishedSweep:
 
 
 def calibrate_here(job: GateJob, observer: GateObserver, *, count: int) -> Calibration:
-    """Measure A/A pairs of the working tree and store what follows from them.
+    """Measure A/A pairs of the working tree, and what follows from them.
 
     Raises:
         ScriptError, MeasureError: the script is broken, or cannot be measured.
@@ -153,15 +158,15 @@ def calibrate_here(job: GateJob, observer: GateObserver, *, count: int) -> Calib
     here = nullcontext(None) if root is None else checked_out(root, "HEAD", identical=True)
     with here as arms, opened(job, observer) as sides:
         slots, pair_s = _identical_pairs(job, sides.measure_in(arms), count)
-    found = calibrate(
+    what = _calibrated_job(job)
+    return calibrate(
         slots,
         job.options,
-        fingerprint=_calibrated_fingerprint(job),
+        fingerprint=what.fingerprint,
+        script=what.script,
         measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         pair_s=pair_s,
     )
-    calibrations.store(found)
-    return found
 
 
 def _identical_pairs(job: GateJob, measure: Measure, count: int) -> tuple[list[SlotValue], float]:
@@ -183,10 +188,10 @@ def _repository(script: Path) -> Path | None:
 
 
 def _side_by_side(
-    job: GateJob, subject: Subject, arms: Arms, observer: GateObserver
+    job: GateJob, subject: Subject, arms: Arms, observer: GateObserver, known: Calibration | None
 ) -> GateOutcome:
     with opened(job, observer) as sides:
-        judge, note = _judge(job, Paired(job.options.devices))
+        judge, note = _judge(job, Paired(job.options.devices), known)
 
         @contextmanager
         def again() -> Iterator[Measure]:
@@ -208,11 +213,16 @@ def _side_by_side(
 
 
 def _beside_stored(
-    job: GateJob, subject: Subject, stored: Stored, result: SweepResult, observer: GateObserver
+    job: GateJob,
+    subject: Subject,
+    against: tuple[Stored, SweepResult],
+    observer: GateObserver,
+    known: Calibration | None,
 ) -> GateOutcome:
+    stored, result = against
     wanted = of_result(result, job.options.devices)
     with opened(job, observer) as sides:
-        judge, note = _judge(job, AgainstStored(stored))
+        judge, note = _judge(job, AgainstStored(stored), known)
         measure = sides.measure_in(None, ladder_pairs=LADDER_PAIRS)
 
         def of_same_job(arm: ArmName, pair: int) -> SlotValue:
@@ -244,13 +254,14 @@ def _or_why_not(subject: Subject, job: GateJob, measure: Callable[[], GateOutcom
     return GateOutcome(report=report)
 
 
-def _judge(job: GateJob, evidence: Evidence) -> tuple[Judge, CalibrationNote | None]:
+def _judge(
+    job: GateJob, evidence: Evidence, known: Calibration | None
+) -> tuple[Judge, CalibrationNote | None]:
     """With the control band that this machine was calibrated to, where it was."""
-    found = calibrations.load(_calibrated_fingerprint(job))
-    if found is None:
+    if known is None:
         return Judge(evidence, job.options, BAND), None
-    note = calibrations.note(found, datetime.now(timezone.utc))
-    return Judge(evidence, job.options, found.control_band), note
+    note = calibrations.note(known, datetime.now(timezone.utc))
+    return Judge(evidence, job.options, known.control_band), note
 
 
 def _subject(job: GateJob, against: str) -> Subject:
@@ -276,9 +287,14 @@ def _fingerprint(job: GateJob, here: Environment) -> Fingerprint:
     )
 
 
-def _calibrated_fingerprint(job: GateJob) -> Fingerprint:
+def _calibrated_job(job: GateJob) -> calibrations.Job:
     """Without the backend, which is known only when the script has run."""
-    return replace(_fingerprint(job, _environment(job)), backend=None)
+    target = job.plan.target
+    return calibrations.Job(
+        fingerprint=replace(_fingerprint(job, _environment(job)), backend=None),
+        script=target.name if target.is_workload else str(target.script.resolve()),
+        seconds=job.options.seconds,
+    )
 
 
 def _check_same(result: SweepResult, stored: Fingerprint, here: Fingerprint) -> None:

@@ -49,6 +49,8 @@ class Calibration:
 
     schema: int = CALIBRATION_SCHEMA
     fingerprint: Fingerprint
+    script: str
+    """Its whole path, or the name of a reference workload."""
     measured_at: str
     """ISO 8601, UTC."""
     seconds: float
@@ -94,6 +96,7 @@ def calibrate(
     options: GateOptions,
     *,
     fingerprint: Fingerprint,
+    script: str,
     measured_at: str,
     pair_s: float,
 ) -> Calibration:
@@ -111,6 +114,7 @@ def calibrate(
     wanted = float(np.quantile(unchanged.pairs, OFTEN)) + CONFIRM_PAIRS
     return Calibration(
         fingerprint=fingerprint,
+        script=script,
         measured_at=measured_at,
         seconds=options.seconds,
         margin=options.margin,

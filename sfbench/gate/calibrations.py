@@ -1,16 +1,19 @@
-"""Calibrations on disk: one file per fingerprint, in the person's cache folder."""
+"""Calibrations on disk: one file per machine and job, in the person's cache folder."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from sfbench.errors import ResultError
+from sfbench.files import write_whole
 from sfbench.gate.calibration import CALIBRATION_SCHEMA, Calibration
 from sfbench.gate.fingerprint import Fingerprint
 from sfbench.gate.model import CalibrationNote
@@ -28,35 +31,64 @@ def folder() -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "sfbench"
 
 
-def path_for(fingerprint: Fingerprint) -> Path:
-    """Where the calibration of a fingerprint lies."""
-    return folder() / "gate" / f"{fingerprint.key}.json"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a calibration holds for.
+
+    The fingerprint alone says no more of a script than its name, since results may move between
+    checkouts: here every ``train.py`` is its own.
+    """
+
+    fingerprint: Fingerprint
+    script: str
+    """Its whole path, or the name of a reference workload."""
+    seconds: float
+    """Measuring budget of a launch: longer ones are quieter."""
+
+    @property
+    def path(self) -> Path:
+        """Where its calibration lies."""
+        digest = hashlib.sha256(f"{self.script}\0{self.seconds:g}".encode()).hexdigest()
+        return places() / f"{self.fingerprint.key}-{digest[:8]}.json"
+
+
+def places() -> Path:
+    """Where calibrations lie."""
+    return folder() / "gate"
+
+
+def job_of(calibration: Calibration) -> Job:
+    """What it was measured of."""
+    return Job(
+        fingerprint=calibration.fingerprint,
+        script=calibration.script,
+        seconds=calibration.seconds,
+    )
 
 
 def store(calibration: Calibration) -> Path:
     """Write a calibration, in place of an older one, whole or not at all."""
-    path = path_for(calibration.fingerprint)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(to_json(calibration), encoding="utf-8")
-    part.replace(path)
+    path = job_of(calibration).path
+    write_whole(path, to_json(calibration))
     return path
 
 
-def load(fingerprint: Fingerprint) -> Calibration | None:
-    """The calibration of a fingerprint; None where there is none, or one of another version.
+def load(job: Job) -> Calibration | None:
+    """The calibration of a job; None where there is none, or one of another version.
 
     Raises:
-        ResultError: its file is damaged.
+        ResultError: its file is damaged, or cannot be read.
     """
-    path = path_for(fingerprint)
-    if not path.is_file():
+    path = job.path
+    if not path.exists():
         return None
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8")
         if json.loads(text)["schema"] != CALIBRATION_SCHEMA:
             return None
         return TypeAdapter(Calibration).validate_json(text)
+    except OSError as error:
+        raise ResultError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         raise ResultError(
             f"{path}: damaged: {error}. Remove it, and run `sfbench gate calibrate` again."
@@ -75,6 +107,7 @@ def note(calibration: Calibration, now: datetime) -> CalibrationNote:
         measured_at=calibration.measured_at,
         age_days=age.total_seconds() / 86_400,
         margin=calibration.margin,
+        budget_s=calibration.budget_s,
         false_fail=calibration.false_fail,
         caught=calibration.caught,
         control_band=calibration.control_band,

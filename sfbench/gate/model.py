@@ -100,7 +100,8 @@ class CalibrationNote:
     """ISO 8601, UTC."""
     age_days: float
     margin: float
-    """What the rates hold for."""
+    """What the rates hold for, as is the budget."""
+    budget_s: float
     false_fail: Rate
     caught: float | None
     """The smallest slow-down that is caught in 95 % of the runs, as a ratio; None: none."""
@@ -126,6 +127,7 @@ class GateReport:
     oversubscribed: bool = False
     """Devices shared cores."""
     margin: float
+    budget_s: float
     min_efficiency: float | None = None
     pairs: int = 0
     """Pairs of launches; against a stored result: launches."""

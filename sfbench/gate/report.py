@@ -106,6 +106,7 @@ def _blank(subject: Subject, options: GateOptions, verdict: Verdict) -> GateRepo
         against=subject.against,
         devices=options.devices,
         margin=options.margin,
+        budget_s=options.budget_s,
         min_efficiency=options.min_efficiency,
     )
 

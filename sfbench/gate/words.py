@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sfbench import units
 from sfbench.gate.calibrations import OLD_DAYS
 from sfbench.gate.decision import LOOKS
-from sfbench.gate.model import GateReport, Rate, SideReport, Verdict
+from sfbench.gate.model import CalibrationNote, GateReport, Rate, SideReport, Verdict
 
 SUSPECT_EFFICIENCY = 1.05
 """Above this the one-device rate is doubted, not the job admired."""
@@ -210,6 +210,24 @@ def _calibration(report: GateReport) -> Iterator[str]:
             f"the calibration of this machine is {note.age_days:.0f} days old: run "
             "`sfbench gate calibrate` again"
         )
+    if note is not None:
+        yield from _other_options(report, note)
+
+
+def _other_options(report: GateReport, note: CalibrationNote) -> Iterator[str]:
+    """Where the quoted rates are those of a gate with other options."""
+    asked = (f"{100 * report.margin:g}%", f"{report.budget_s:g}")
+    held = (f"{100 * note.margin:g}%", f"{note.budget_s:g}")
+    told = [
+        f"--{name} {holds}, not {asks}"
+        for name, holds, asks in zip(("margin", "budget"), held, asked, strict=True)
+        if holds != asks
+    ]
+    if told:
+        yield (
+            f"the calibration holds for {' and '.join(told)}: run `sfbench gate calibrate` with "
+            "the options of the gate"
+        )
 
 
 def calibrated(report: GateReport) -> str | None:
@@ -224,8 +242,8 @@ def calibrated(report: GateReport) -> str | None:
     )
     age = f"{note.age_days:.0f} day{'' if round(note.age_days) == 1 else 's'}"
     return (
-        f"Calibrated {age} ago at a margin of {units.percent(note.margin)}: false FAIL "
-        f"{rate(note.false_fail)}, {caught}."
+        f"Calibrated {age} ago at a margin of {units.percent(note.margin)} and a budget of "
+        f"{note.budget_s:.0f} s: false FAIL {rate(note.false_fail)}, {caught}."
     )
 
 

@@ -30,6 +30,7 @@ from sfbench.gate.model import SlotValue
 from sfbench.gate.text import render_calibration
 
 FINGERPRINT: Fingerprint = of_result(GOLDEN, 8)
+JOB = calibrations.Job(fingerprint=FINGERPRINT, script="/a/train.py", seconds=OPTIONS.seconds)
 
 
 def noisy(ratio: float, count: int = 16) -> list[SlotValue]:
@@ -48,6 +49,7 @@ def a_calibration(ratio: float = 0.01) -> Calibration:
         noisy(ratio),
         OPTIONS,
         fingerprint=FINGERPRINT,
+        script="/a/train.py",
         measured_at="2026-01-02T03:04:05+00:00",
         pair_s=8.0,
     )
@@ -83,7 +85,12 @@ def test_a_machine_too_noisy_for_any_margin_says_so() -> None:
 def test_too_few_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match="5 A/A pairs are too few"):
         calibrate(
-            noisy(0.01, count=5), OPTIONS, fingerprint=FINGERPRINT, measured_at="", pair_s=1.0
+            noisy(0.01, count=5),
+            OPTIONS,
+            fingerprint=FINGERPRINT,
+            script="",
+            measured_at="",
+            pair_s=1.0,
         )
 
 
@@ -113,16 +120,19 @@ def test_upper_bound_by_hand() -> None:
     assert upper_bound(5, 5) == 1.0
 
 
-def test_a_calibration_is_kept_by_fingerprint(
+def test_a_calibration_is_kept_by_machine_and_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SFBENCH_CACHE", str(tmp_path))
-    assert calibrations.load(FINGERPRINT) is None
+    assert calibrations.load(JOB) is None
     found = a_calibration()
     path = calibrations.store(found)
     assert path.parent == tmp_path / "gate"
-    assert calibrations.load(FINGERPRINT) == found
-    assert calibrations.load(replace(FINGERPRINT, cores=3)) is None
+    assert calibrations.load(JOB) == found
+    assert calibrations.load(replace(JOB, fingerprint=replace(FINGERPRINT, cores=3))) is None
+    # AND another project's script of the same name has its own, as have longer launches
+    assert calibrations.load(replace(JOB, script="/b/train.py")) is None
+    assert calibrations.load(replace(JOB, seconds=9.0)) is None
 
 
 def test_a_damaged_calibration_is_named_and_another_version_is_none(
@@ -132,9 +142,17 @@ def test_a_damaged_calibration_is_named_and_another_version_is_none(
     path = calibrations.store(a_calibration())
     path.write_text("{")
     with pytest.raises(ResultError, match="damaged"):
-        calibrations.load(FINGERPRINT)
+        calibrations.load(JOB)
+    path.write_bytes(b"\xff")
+    with pytest.raises(ResultError, match="damaged"):
+        calibrations.load(JOB)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ResultError, match="cannot be read: Is a directory"):
+        calibrations.load(JOB)
+    path.rmdir()
     path.write_text('{"schema": 99}')
-    assert calibrations.load(FINGERPRINT) is None
+    assert calibrations.load(JOB) is None
 
 
 def test_the_folder_follows_the_environment(

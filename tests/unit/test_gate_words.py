@@ -34,7 +34,8 @@ RATES = [2560.0 * jitter for jitter in JITTER]
 NOTE = CalibrationNote(
     measured_at="2026-01-02T03:04:05+00:00",
     age_days=3.2,
-    margin=0.08,
+    margin=OPTIONS.margin,
+    budget_s=OPTIONS.budget_s,
     false_fail=Rate(value=0.0, upper=0.00075, draws=4000),
     caught=0.11,
     control_band=0.03,
@@ -235,8 +236,8 @@ def test_text_quotes_the_calibration_and_the_confirmation() -> None:
     text = render_text(slower(), 200, color=False)
     assert "Seen again in fresh launches, with the checkouts swapped." in text
     assert (
-        "Calibrated 3 days ago at a margin of 8%: false FAIL 0.00 % (at most 0.07 %, 4000 draws), "
-        "a slow-down of 11% is caught in 95 of 100 runs."
+        "Calibrated 3 days ago at a margin of 8% and a budget of 1000 s: false FAIL 0.00 % (at most "
+        "0.07 %, 4000 draws), a slow-down of 11% is caught in 95 of 100 runs."
     ) in text
 
 
