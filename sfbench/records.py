@@ -107,7 +107,7 @@ class CodeRoot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFile:
-    """A module that rank 0 had imported at the end."""
+    """A module that a rank had imported at the end."""
 
     path: str
     """Relative to the checkout; absolute where it came from the person's own instead."""
@@ -256,7 +256,7 @@ class LaunchRecord:
     evidence: tuple[RankEvidence, ...] = ()
     """What each rank saw for the correctness checks, by rank."""
     modules: tuple[ModuleFile, ...] = ()
-    """Where the gate asked for a checkout: what was imported from it, and from elsewhere."""
+    """Where the gate asked for a checkout: what any rank imported from it, and from elsewhere."""
     setup_s: float = 0.0
     """From rank start to the first step's end: imports, model, data, first batch."""
     warmup_s: float = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sfbench.schema import CodeRoot, ModuleFile
@@ -38,6 +39,12 @@ def imported(code: CodeRoot) -> tuple[ModuleFile, ...]:
         if told is not None:
             found[told.path] = told
     return tuple(found[path] for path in sorted(found))
+
+
+def together(of_ranks: Iterable[Sequence[ModuleFile]]) -> tuple[ModuleFile, ...]:
+    """What any rank imported, by path. Files that differ between ranks are all in it."""
+    found = {module for modules in of_ranks for module in modules}
+    return tuple(sorted(found, key=lambda module: (module.path, module.sha256)))
 
 
 def _moved(entry: str, code: CodeRoot) -> str:

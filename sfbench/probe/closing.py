@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import time
@@ -19,7 +20,15 @@ from sfbench.probe.allreduce import time_all_reduce
 from sfbench.probe.describe import device_of
 from sfbench.probe.fetching import FetchCost
 from sfbench.probe.weights import checksum
-from sfbench.schema import STEP_COLUMNS, AllReduceTime, LaunchRecord, RankInfo, RankLoad, SaveInfo
+from sfbench.schema import (
+    STEP_COLUMNS,
+    AllReduceTime,
+    LaunchRecord,
+    ModuleFile,
+    RankInfo,
+    RankLoad,
+    SaveInfo,
+)
 
 if TYPE_CHECKING:
     from sfbench.probe.session import Session
@@ -35,6 +44,8 @@ class RankPayload:
     saves: tuple[SaveInfo, ...]
     weights: float
     evidence: RankEvidence
+    modules: tuple[ModuleFile, ...]
+    """Where the gate asked for a checkout: what this rank imported; none: the same as rank 0."""
 
 
 def all_reduce_times(session: Session) -> tuple[AllReduceTime, ...]:
@@ -81,7 +92,18 @@ def _payload(session: Session) -> RankPayload:
         saves=tuple(session.saves.saves),
         weights=checksum(optimizers),
         evidence=session.witness.evidence(),
+        modules=_modules(session),
     )
+
+
+def _modules(session: Session) -> tuple[ModuleFile, ...]:
+    """Ranks as a rule import the same: only those that do not send theirs."""
+    if session.job.code is None:
+        return ()
+    mine = checkout.imported(session.job.code)
+    digest = hashlib.sha256(repr(mine).encode()).digest()
+    first = session.control.all_gather(digest)[0]
+    return () if session.rank and digest == first else mine
 
 
 def _gpu() -> tuple[int, str]:
@@ -148,7 +170,7 @@ def _record(
         loads=tuple(p.load for p in payloads),
         all_reduce=all_reduce,
         kept_batches=_kept_batches(session),
-        modules=checkout.imported(session.job.code) if session.job.code else (),
+        modules=checkout.together(p.modules for p in payloads),
         setup_s=session.first_step_s - session.started,
         warmup_s=session.measuring_began - session.first_step_s,
         measured_s=time.perf_counter() - session.measuring_began,

@@ -135,6 +135,31 @@ def test_a_pipeline_from_the_working_tree_is_refused(repo: Path) -> None:
     assert f"{repo}/pipeline.py was imported from the working tree" in ended.said
 
 
+ON_RANK_1 = """
+import os
+
+if os.environ["RANK"] == "1":
+    {}import only_here  # noqa: F401
+"""
+
+
+def test_code_that_one_rank_alone_imports_counts(repo: Path) -> None:
+    (repo / "train.py").write_text(ON_RANK_1.format("") + (repo / "train.py").read_text())
+    (repo / "only_here.py").write_text("COUNT = 1\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-qm", "second")
+    (repo / "only_here.py").write_text("COUNT = 2\n")
+    # THEN the sides differ, and a pair is measured
+    ended = gate(repo, "--budget", "1")
+    assert (ended.code, ended.document.get("verdict")) == (3, "inconclusive"), ended
+    # AND what one rank takes from where the person works is refused
+    own = f"import sys; sys.path.insert(0, {str(repo)!r}); "
+    (repo / "train.py").write_text(ON_RANK_1.format(own) + SCRIPT.read_text())
+    ended = gate(repo, "--budget", "1")
+    assert (ended.code, ended.document) == (2, {}), ended
+    assert f"candidate: {repo}/only_here.py was imported from the working tree" in ended.said
+
+
 def test_ctrl_c_leaves_nothing(repo: Path) -> None:
     (repo / "pipeline.py").write_text("COST_S = 0.005\n")
     process = start(repo)
