@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -10,12 +11,19 @@ from typing import Any
 from sfbench.collect.load import Results, load
 from sfbench.collect.result import load_result
 from sfbench.errors import UsageError
-from sfbench.gate.model import GateOptions, GateReport
+from sfbench.gate.model import GateReport
+from sfbench.gate_outputs import Outputs, write_outputs
 from sfbench.gate_progress import SilentGateObserver
 from sfbench.gating import gate_commit, gate_job, gate_result
 from sfbench.plan.machine import this_machine
 from sfbench.plan.make import make_plan
-from sfbench.plan.settings import load_settings
+from sfbench.plan.settings import (
+    GateSettings,
+    Settings,
+    did_you_mean,
+    load_gate_settings,
+    load_settings,
+)
 from sfbench.plan.targets import resolve_target
 from sfbench.progress import SilentObserver
 from sfbench.sweeps import run_sweep
@@ -49,25 +57,47 @@ def gate(
 ) -> GateReport:
     """Compare the working tree with the commit ``base``, or with the stored result ``baseline``.
 
-    ``options`` are those of ``sfbench gate``, with underscores and plain values: ``devices=2``,
-    ``margin=0.08``, ``min_efficiency=0.85``, ``budget=180``, ``paths=["data/**"]``.
+    ``options`` are those of ``sfbench gate``, with underscores: ``devices=2``, ``margin=0.08`` or
+    ``"8%"``, ``min_efficiency=0.85``, ``budget=180``, ``paths=["data/**"]``; ``report``,
+    ``markdown`` and ``junit`` name files to write. What is not given is taken from the settings.
 
     Raises:
         SfbenchError: as the command would say. A side that is broken or cannot be measured is told
             by the verdict.
     """
-    if (base is None) == (baseline is None):
+    _check_names(options)
+    own = {name: options.pop(name) for name in GateSettings.model_fields if name in options}
+    asked = load_gate_settings({**own, "base": base}, Path.cwd(), where="sfbench.api.gate")
+    if (base is not None and baseline is not None) or (asked.base is None and baseline is None):
         raise UsageError("give one of base and baseline to compare with")
-    paths = tuple(options.pop("paths", ()))
-    names = {"margin": "margin", "min_efficiency": "min_efficiency", "seconds": "seconds",
-             "budget": "budget_s"}  # fmt: skip
-    asked = {field: options.pop(name) for name, field in names.items() if name in options}
+    if own.get("paths") and baseline is not None:
+        raise UsageError("paths needs base: a stored result does not tell what changed")
+    files = {name: options.pop(name, None) for name in _FILES}
+    outputs = Outputs(**{name: Path(file) for name, file in files.items() if file is not None})
+    outputs.check()
     job = gate_job(
         {"target": str(target), **options},
         tuple(args),
-        GateOptions(**asked),
+        asked,
         command=f"sfbench.api.gate({str(target)!r})",
     )
+    observer = SilentGateObserver()
     if baseline is not None:
-        return gate_result(job, load_result(Path(baseline)), SilentGateObserver()).report
-    return gate_commit(job, base or "", SilentGateObserver(), paths=paths).report
+        outcome = gate_result(job, load_result(Path(baseline)), observer)
+    else:
+        outcome = gate_commit(job, asked.base or "", observer, paths=asked.paths)
+    for lacking in write_outputs(outcome, outputs):
+        warnings.warn(lacking, RuntimeWarning, stacklevel=2)  # the verdict is not to be lost
+    return outcome.report
+
+
+_FILES = ("report", "markdown", "junit")
+
+
+def _check_names(options: dict[str, Any]) -> None:
+    """Refuse an option that there is not; those of a sweep's settings are options as well."""
+    known = {*GateSettings.model_fields, *Settings.model_fields, *_FILES} - {"target"}
+    for name in options:
+        if name not in known:
+            near = did_you_mean(name, known).replace("-", "_")
+            raise UsageError(f"sfbench.api.gate: there is no option {name}.{near}")

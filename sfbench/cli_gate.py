@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sfbench.gate_launches import GateJob, GateObserver
     from sfbench.gate_outputs import Outputs
     from sfbench.gating import GateOutcome
+    from sfbench.plan.settings import GateSettings
     from sfbench.schema import SweepResult
 
 EXIT_CODES: Mapping[str, int] = {
@@ -37,14 +38,19 @@ Devices = Annotated[
 ]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda. [auto]")]
 Threads = Annotated[int | None, typer.Option(help="Of each device. [cores // devices]")]
-Seconds = Annotated[float, typer.Option(help="Measuring budget of one launch.", min=0.5)]
+Seconds = Annotated[
+    float | None, typer.Option(help="Measuring budget of one launch. [2.5]", min=0.5)
+]
 Timeout = Annotated[
     float | None, typer.Option(help="Seconds without progress that mean a hang. [300]")
 ]
 Margin = Annotated[
-    str, typer.Option(help="Slower by more than this fails: 8% or 0.08.", metavar="RATIO")
+    str | None,
+    typer.Option(help="Slower by more than this fails: 8% or 0.08. [8%]", metavar="RATIO"),
 ]
-Budget = Annotated[float, typer.Option(help="Wall time in seconds for all pairs.", min=1.0)]
+Budget = Annotated[
+    float | None, typer.Option(help="Wall time in seconds for all pairs. [180]", min=1.0)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -57,12 +63,12 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     baseline: Annotated[
         Path | None, typer.Option(help="Compare with a stored result of this machine.")
     ] = None,
-    margin: Margin = "8%",
+    margin: Margin = None,
     min_efficiency: Annotated[
         str | None, typer.Option(help="An absolute floor: 85% or 0.85.", metavar="RATIO")
     ] = None,
-    budget: Budget = 180.0,
-    seconds: Seconds = 2.5,
+    budget: Budget = None,
+    seconds: Seconds = None,
     paths: Annotated[
         str | None,
         typer.Option(help="Measure only if a change touches these: 'data/**,transforms.py'."),
@@ -80,10 +86,13 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
 ) -> None:
     """Stop a change that makes training slower: script arguments go behind `--`."""
     from sfbench import gating
-    from sfbench.gate.paths import parse
     from sfbench.gate_outputs import Outputs
 
-    _check_sides(base, baseline, paths)
+    asked = _asked(
+        base=base, margin=margin, min_efficiency=min_efficiency, budget=budget, seconds=seconds,
+        paths=paths,
+    )  # fmt: skip
+    _check_sides(asked, base, baseline, paths)
     outputs = Outputs(report=report, markdown=markdown, junit=junit)
     outputs.check()
     job = _job(
@@ -92,7 +101,7 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
             "target": target, "devices": devices, "device": device,
             "threads_per_device": threads_per_device, "timeout": timeout,
         },
-        margin=margin, min_efficiency=min_efficiency, budget=budget, seconds=seconds,
+        asked,
     )  # fmt: skip
     with _watched() as observer:
         if baseline is not None:
@@ -100,8 +109,7 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
 
             outcome = gating.gate_result(job, load_result(baseline), observer)
         else:
-            wanted = parse(paths) if paths is not None else ()
-            outcome = gating.gate_commit(job, base or "", observer, paths=wanted)
+            outcome = gating.gate_commit(job, asked.base or "", observer, paths=asked.paths)
     sys.exit(_tell(outcome, outputs, as_json=as_json))
 
 
@@ -111,7 +119,7 @@ def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
     devices: Devices = None,
     device: Device = None,
     threads_per_device: Threads = None,
-    seconds: Seconds = 2.5,
+    seconds: Seconds = None,
     timeout: Timeout = None,
     name: Annotated[str | None, typer.Option(help="Name of the result. [target and time]")] = None,
     output: Annotated[
@@ -134,7 +142,7 @@ def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
             "target": target, "devices": devices, "device": device, "timeout": timeout,
             "threads_per_device": threads_per_device, "name": name, "output": output,
         },
-        seconds=seconds,
+        _asked(seconds=seconds),
     )  # fmt: skip
     with TerminalObserver(gating.record_plan(job), Console(stderr=True)) as observer:
         finished = gating.record(job, observer, force=force)
@@ -154,9 +162,9 @@ def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     context: typer.Context,
     target: Target,
     pairs: Annotated[int, typer.Option(help="A/A pairs to measure.", min=6, max=1000)] = 16,
-    margin: Margin = "8%",
-    budget: Budget = 180.0,
-    seconds: Seconds = 2.5,
+    margin: Margin = None,
+    budget: Budget = None,
+    seconds: Seconds = None,
     devices: Devices = None,
     device: Device = None,
     threads_per_device: Threads = None,
@@ -174,7 +182,7 @@ def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option
             "target": target, "devices": devices, "device": device,
             "threads_per_device": threads_per_device, "timeout": timeout,
         },
-        margin=margin, budget=budget, seconds=seconds,
+        _asked(margin=margin, budget=budget, seconds=seconds),
     )  # fmt: skip
     check_writable(calibrations.places())
     with _watched() as observer:
@@ -193,53 +201,31 @@ def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     say(f"Calibration: {place}")
 
 
-def ratio(text: str, option: str) -> float:
-    """``8%``, ``8 %`` or ``0.08``.
+def _asked(**given: Any) -> GateSettings:
+    """What is special to the gate: from options, else from the settings."""
+    from sfbench.plan.settings import load_gate_settings
 
-    Raises:
-        UsageError: no number above 0 and below 1 (100 %).
-    """
-    plain = text.strip()
-    percent = plain.endswith("%")
-    try:
-        value = float(plain.removesuffix("%")) / (100 if percent else 1)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise UsageError(f"{option} {text!r}: give a percentage or a ratio, as in 8% or 0.08")
-    return value
+    return load_gate_settings(given, Path.cwd())
 
 
-def _check_sides(base: str | None, baseline: Path | None, paths: str | None) -> None:
-    if (base is None) == (baseline is None):
-        raise UsageError("give one of --base GIT_REF and --baseline RESULT to compare with")
-    if paths is not None and base is None:
+def _check_sides(
+    asked: GateSettings, base: str | None, baseline: Path | None, paths: str | None
+) -> None:
+    if (base is not None and baseline is not None) or (asked.base is None and baseline is None):
+        raise UsageError(
+            "give one of --base GIT_REF and --baseline RESULT to compare with, or set base in "
+            "[tool.sfbench.gate] of pyproject.toml"
+        )
+    if paths is not None and baseline is not None:
         raise UsageError("--paths needs --base: a stored result does not tell what changed")
 
 
-def _job(
-    context: typer.Context,
-    given: dict[str, Any],
-    *,
-    seconds: float,
-    margin: str = "8%",
-    budget: float = 180.0,
-    min_efficiency: str | None = None,
-) -> GateJob:
+def _job(context: typer.Context, given: dict[str, Any], asked: GateSettings) -> GateJob:
     """What to run, from the options of a command."""
-    from sfbench.gate.model import GateOptions
     from sfbench.gating import gate_job
 
-    options = GateOptions(
-        margin=ratio(margin, "--margin"),
-        budget_s=budget,
-        seconds=seconds,
-        min_efficiency=None
-        if min_efficiency is None
-        else ratio(min_efficiency, "--min-efficiency"),
-    )
     command = shlex.join(["sfbench", *sys.argv[1:]])
-    return gate_job(given, context.obj or (), options, command=command)
+    return gate_job(given, context.obj or (), asked, command=command)
 
 
 @contextmanager

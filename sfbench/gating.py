@@ -32,7 +32,7 @@ from sfbench.gate_launches import LADDER_PAIRS, GateJob, GateObserver, Sides, in
 from sfbench.plan.machine import this_machine
 from sfbench.plan.make import make_plan
 from sfbench.plan.model import SweepPlan
-from sfbench.plan.settings import load_settings
+from sfbench.plan.settings import GateSettings, load_settings
 from sfbench.plan.targets import resolve_target
 from sfbench.progress import Observer
 from sfbench.schema import LADDER, Environment, SweepResult
@@ -52,9 +52,11 @@ class GateOutcome:
 
 
 def gate_job(
-    given: dict[str, Any], script_args: tuple[str, ...], options: GateOptions, *, command: str
+    given: dict[str, Any], script_args: tuple[str, ...], asked: GateSettings, *, command: str
 ) -> GateJob:
     """The job of options as for a sweep (None: not given) and the settings, at the largest count.
+
+    ``asked``: what is special to the gate.
 
     Raises:
         UsageError: an option, a setting or the target is wrong.
@@ -68,7 +70,13 @@ def gate_job(
     return GateJob(
         plan=replace(plan, devices=(devices,), one_pass=True),
         machine=machine,
-        options=replace(options, devices=devices),
+        options=GateOptions(
+            devices=devices,
+            margin=asked.margin,
+            budget_s=asked.budget,
+            seconds=asked.seconds,
+            min_efficiency=asked.min_efficiency,
+        ),
         command=command,
     )
 

@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from sfbench.collect.load import Results
     from sfbench.gate.model import GateReport
-    from sfbench.schema import Point
+    from sfbench.schema import Point, SweepResult
 
 
 class MeasuredClock:
@@ -56,7 +56,7 @@ class Scaling:
         results = sweep(target, args, **{"output": self._folder, **options})
         measured = [point for point in results.result.points if point.status == "ok"]
         if measured:
-            self._tell(_block_step_s(measured[-1]), _figures(results.result.target, measured))
+            self._tell(_block_step_s(measured[-1]), _figures(results.result, measured))
         return results
 
     def gate(self, target: str | Path, args: Sequence[str] = (), **options: Any) -> GateReport:
@@ -135,12 +135,13 @@ def _block_step_s(point: Point) -> list[float]:
     return [(point.global_batch or 1.0) / rate for rate in rates]
 
 
-def _figures(target: str, measured: Sequence[Point]) -> dict[str, Any]:
+def _figures(result: SweepResult, measured: Sequence[Point]) -> dict[str, Any]:
     """Figures at the largest count by themselves, and all points."""
     largest = measured[-1]
     efficiency = largest.efficiency
     return {
-        "target": target,
+        "target": result.target,
+        "emulated": result.emulated,
         "devices": largest.devices,
         "samples_per_s": largest.samples_per_s.value if largest.samples_per_s else None,
         "efficiency": efficiency.value if efficiency else None,
@@ -168,12 +169,17 @@ def _shares(point: Point) -> dict[str, float | None] | None:
 
 
 def _gated(report: GateReport) -> dict[str, Any]:
-    candidate = report.candidate
+    base, candidate = report.base, report.candidate
     return {
         "target": report.target,
+        "emulated": report.emulated,
         "devices": report.devices,
         "verdict": report.verdict,
         "samples_per_s": candidate.samples_per_s if candidate else None,
         "efficiency": candidate.efficiency if candidate else None,
         "change": dataclasses.asdict(report.change) if report.change else None,
+        "time_share": {
+            "base": dataclasses.asdict(base.parts) if base else None,
+            "candidate": dataclasses.asdict(candidate.parts) if candidate else None,
+        },
     }

@@ -5,23 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from sfbench.errors import UsageError
-
 _WILDCARDS = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
-
-
-def parse(text: str) -> tuple[str, ...]:
-    """Patterns of ``--paths data/**,transforms.py``.
-
-    Raises:
-        UsageError: none in it.
-    """
-    patterns = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not patterns:
-        raise UsageError(
-            "--paths: give at least one pattern, as in --paths 'data/**,transforms.py'"
-        )
-    return patterns
 
 
 def touched(changed: Iterable[str], patterns: Sequence[str]) -> bool:

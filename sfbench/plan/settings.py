@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 
 from sfbench.errors import UsageError
 
@@ -76,6 +84,52 @@ class Settings(BaseModel):
         return value
 
 
+COMMAND_LINE = "command line"
+
+
+def _ratio(value: Any) -> Any:
+    """``8%``, ``8 %``, ``"0.08"`` or 0.08."""
+    if isinstance(value, str):
+        plain = value.strip()
+        try:
+            value = float(plain.removesuffix("%")) / (100 if plain.endswith("%") else 1)
+        except ValueError:
+            value = 0.0
+    if not isinstance(value, int | float) or not 0 < value < 1:
+        raise ValueError("give a percentage or a ratio, as in 8% or 0.08")
+    return value
+
+
+Ratio = Annotated[float, BeforeValidator(_ratio)]
+
+
+class GateSettings(BaseModel):
+    """Every option that may also stand in ``[tool.sfbench.gate]`` (dashes or underscores)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+    base: str | None = None
+    margin: Ratio = 0.08
+    min_efficiency: Ratio | None = None
+    budget: float = Field(default=180.0, ge=1, le=604_800)
+    seconds: float = Field(default=2.5, ge=0.5, le=86_400)
+    paths: tuple[str, ...] = ()
+
+    @field_validator("paths", mode="before")
+    @classmethod
+    def _patterns(cls, value: Any) -> Any:
+        words = [value] if isinstance(value, str) else value
+        if not isinstance(words, list | tuple) or not all(isinstance(w, str) for w in words):
+            raise ValueError(_A_PATTERN)
+        patterns = tuple(part.strip() for w in words for part in w.split(",") if part.strip())
+        if words and not patterns:
+            raise ValueError(_A_PATTERN)
+        return patterns
+
+
+_A_PATTERN = "give at least one pattern, as in 'data/**,transforms.py'"
+
+
 def load_settings(overrides: dict[str, Any], folder: Path) -> Settings:
     """Settings from the nearest pyproject.toml at or above ``folder``, overridden by options given.
 
@@ -85,38 +139,67 @@ def load_settings(overrides: dict[str, Any], folder: Path) -> Settings:
         UsageError: names the option or key, what it was and what it may be.
     """
     path, table = _table(folder)
+    table.pop("gate", None)
     given = {key: value for key, value in overrides.items() if value is not None}
-    _validated(table, f"{path} [tool.sfbench]")
+    _validated(Settings, table, f"{path} [tool.sfbench]")
     if given.get("scaling") == "weak" and given.get("global_batch") is not None:
         raise UsageError("--global-batch makes the scaling strong: leave out --scaling weak.")
-    return _validated({**table, **given}, "command line")
+    return _validated(Settings, {**table, **given}, COMMAND_LINE)
 
 
-def _validated(values: dict[str, Any], where: str) -> Settings:
+def load_gate_settings(
+    overrides: dict[str, Any], folder: Path, *, where: str = COMMAND_LINE
+) -> GateSettings:
+    """What is special to the gate, from ``[tool.sfbench.gate]`` of the same file.
+
+    ``overrides`` holds what stood on the command line, or what else ``where`` names; None means
+    not given.
+
+    Raises:
+        UsageError: names the option or key, what it was and what it may be.
+    """
+    path, whole = _table(folder)
+    table = _plain(whole.get("gate", {}), f"{path}: [tool.sfbench.gate]")
+    given = {key: value for key, value in overrides.items() if value is not None}
+    _validated(GateSettings, table, f"{path} [tool.sfbench.gate]")
+    return _validated(GateSettings, {**table, **given}, where)
+
+
+Model = TypeVar("Model", Settings, GateSettings)
+
+
+def _validated(model: type[Model], values: dict[str, Any], where: str) -> Model:
     try:
-        return Settings(**values)
+        return model(**values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "?"
-        option = f"--{name.replace('_', '-')}" if where == "command line" else name
+        option = f"--{name.replace('_', '-')}" if where == COMMAND_LINE else name
         known = ""
         message = first["msg"].removeprefix("Value error, ").rstrip(".")
         if first["type"] == "extra_forbidden":
-            message, known = "there is no such setting", _known(name)
-        elif name in _EXPECTED:
-            message = f"expected {_EXPECTED[name]}"
+            message, known = "there is no such setting", did_you_mean(name, model.model_fields)
+        elif name in _EXPECTED[model]:
+            message = f"expected {_EXPECTED[model][name]}"
         raise UsageError(f"{where}: {option} = {values.get(name)!r}: {message}.{known}") from error
 
 
-_EXPECTED = {
-    "devices": "whole numbers from 1 up, as in 1,2,4,8",
-    "warmup": "auto, or a number of steps from 0 up",
-    "seconds": "a number of seconds above 0, at most a day",
+_EXPECTED: dict[type[BaseModel], dict[str, str]] = {
+    Settings: {
+        "devices": "whole numbers from 1 up, as in 1,2,4,8",
+        "warmup": "auto, or a number of steps from 0 up",
+        "seconds": "a number of seconds above 0, at most a day",
+    },
+    GateSettings: {
+        "budget": "a number of seconds from 1 up, at most a week",
+        "seconds": "a number of seconds from 0.5 up, at most a day",
+    },
 }
 
 
-def _known(name: str) -> str:
-    names = [key.replace("_", "-") for key in sorted(Settings.model_fields)]
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The nearest of the names that there are, or all of them."""
+    names = [key.replace("_", "-") for key in sorted(known)]
     near = difflib.get_close_matches(name.replace("_", "-"), names, n=1)
     return f" Did you mean {near[0]}?" if near else f" Known: {', '.join(names)}."
 
@@ -134,7 +217,10 @@ def _read(path: Path) -> dict[str, Any]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
-    table = document.get("tool", {}).get("sfbench", {})
+    return _plain(document.get("tool", {}).get("sfbench", {}), f"{path}: [tool.sfbench]")
+
+
+def _plain(table: Any, name: str) -> dict[str, Any]:
     if not isinstance(table, dict):
-        raise UsageError(f"{path}: [tool.sfbench] is not a table")
+        raise UsageError(f"{name} is not a table")
     return {key.replace("-", "_"): value for key, value in table.items()}

@@ -17,7 +17,7 @@ from typer.main import get_command
 from sfbench import errors
 from sfbench.cli import app
 from sfbench.cli_gate import EXIT_CODES
-from sfbench.plan.settings import Settings, load_settings
+from sfbench.plan.settings import GateSettings, Settings, load_gate_settings, load_settings
 
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = ROOT / "docs" / "command-line.md"
@@ -81,6 +81,17 @@ def test_documented_defaults_are_those_of_the_settings() -> None:
             assert stated[f"--{key.replace('_', '-')}"] == as_typed(field.default)
 
 
+def test_documented_defaults_of_the_gate_are_those_of_its_settings() -> None:
+    rows = [line.split(" | ") for line in sections()["sfbench gate"].splitlines()]
+    stated = {
+        OPTION.findall(row[0])[0]: row[1].strip("`") for row in rows if OPTION.findall(row[0])
+    }
+
+    assert stated["--margin"] == f"{100 * GateSettings().margin:g}%"
+    assert stated["--budget"] == as_typed(GateSettings().budget)
+    assert stated["--seconds"] == as_typed(GateSettings().seconds)
+
+
 def as_typed(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
@@ -101,13 +112,14 @@ def is_error(value: object) -> bool:
 
 
 def test_every_setting_is_documented_and_valid(tmp_path: Path) -> None:
-    (block,) = re.findall(r"^```toml\n(.*?)^```$", COMMAND_LINE.read_text(), re.M | re.S)
-    (tmp_path / "pyproject.toml").write_text(block)
+    blocks = re.findall(r"^```toml\n(.*?)^```$", COMMAND_LINE.read_text(), re.M | re.S)
+    (tmp_path / "pyproject.toml").write_text("\n".join(blocks))
 
     load_settings({}, tmp_path)
-    keys = re.findall(r"^([a-z-]+) = ", block, re.MULTILINE)
-
-    assert {key.replace("-", "_") for key in keys} == set(Settings.model_fields)
+    load_gate_settings({}, tmp_path)
+    for block, model in zip(blocks, (Settings, GateSettings), strict=True):
+        keys = re.findall(r"^([a-z-]+) = ", block, re.MULTILINE)
+        assert {key.replace("-", "_") for key in keys} == set(model.model_fields)
 
 
 def anchors(page: Path) -> set[str]:

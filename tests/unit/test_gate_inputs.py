@@ -13,7 +13,7 @@ from sfbench.errors import ResultError, ScriptError, UsageError
 from sfbench.gate.arms import Arm
 from sfbench.gate.fingerprint import differences, of_result
 from sfbench.gate.imports import check_code, check_different
-from sfbench.gate.paths import parse, touched
+from sfbench.gate.paths import touched
 from sfbench.gate.stored import stored_base
 from sfbench.gate_launches import in_checkout
 from sfbench.plan.model import SweepPlan, Target
@@ -46,12 +46,6 @@ GOLDEN = load_result(Path(__file__).parents[1] / "golden" / "sweep-schema1.json"
 )
 def test_patterns(pattern: str, path: str, matches: bool) -> None:
     assert touched(["README.md", path], [pattern]) is matches
-
-
-def test_several_patterns_are_parted_by_commas() -> None:
-    assert parse("data/**, transforms.py,") == ("data/**", "transforms.py")
-    with pytest.raises(UsageError, match="--paths"):
-        parse(" , ")
 
 
 # ---- stored results ------------------------------------------------------------------------------

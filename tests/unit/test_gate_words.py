@@ -236,8 +236,8 @@ def test_text_quotes_the_calibration_and_the_confirmation() -> None:
     text = render_text(slower(), 200, color=False)
     assert "Seen again in fresh launches, with the checkouts swapped." in text
     assert (
-        "Calibrated 3 days ago at a margin of 8% and a budget of 1000 s: false FAIL 0.00 % (at most "
-        "0.07 %, 4000 draws), a slow-down of 11% is caught in 95 of 100 runs."
+        "Calibrated 3 days ago at a margin of 8% and a budget of 1000 s: false FAIL 0.00 % "
+        "(at most 0.07 %, 4000 draws), a slow-down of 11% is caught in 95 of 100 runs."
     ) in text
 
 

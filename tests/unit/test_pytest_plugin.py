@@ -84,7 +84,7 @@ def test_a_sweep_s_figures_go_through_pytest_benchmark(run: Run, pytester: pytes
     assert told["stats"]["max"] == pytest.approx((EIGHT.global_batch or 0) / 2400)
     assert told["stats"]["min"] == pytest.approx((EIGHT.global_batch or 0) / 2600)
     extra = told["extra_info"]
-    assert extra["devices"] == 8
+    assert (extra["devices"], extra["emulated"]) == (8, GOLDEN.emulated)
     assert extra["efficiency"] == EIGHT.efficiency.value if EIGHT.efficiency else None
     assert set(extra["time_share"]) == {
         "compute", "host", "straggler", "jitter", "communication", "data",
@@ -107,6 +107,9 @@ def test_a_gate_s_figures_go_through_it_as_well(run: Run, pytester: pytest.Pytes
     run(body, "--benchmark-json=out.json").assert_outcomes(passed=1)
     told = saved(pytester.path)
     assert told["extra_info"]["verdict"] == "fail"
+    assert told["extra_info"]["emulated"] is False
+    shares = told["extra_info"]["time_share"]
+    assert (shares["base"]["data"], shares["candidate"]["data"]) == (0.02, 0.2455)
     assert told["extra_info"]["change"]["value"] == pytest.approx(-0.23, abs=0.01)
     assert told["stats"]["max"] == pytest.approx(1 / 1970)
 
