@@ -144,7 +144,9 @@ def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
         },
         _asked(seconds=seconds),
     )  # fmt: skip
-    with TerminalObserver(gating.record_plan(job), Console(stderr=True)) as observer:
+    plan = gating.record_plan(job)
+    check_writable(plan.output)
+    with TerminalObserver(plan, Console(stderr=True)) as observer:
         finished = gating.record(job, observer, force=force)
     if as_json:
         from sfbench.collect.result import to_json
@@ -154,8 +156,9 @@ def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
         from sfbench.report.table import render_table
 
         sys.stdout.write(render_table(finished.result, *terminal()))
-    say(f"Result: {finished.folder}")
-    sys.exit(_recorded(finished.result))
+    lacking = finished.stored is None
+    say(f"sfbench: {finished.unwritten}" if lacking else f"Result: {finished.stored}")
+    sys.exit(_recorded(finished.result) or (UsageError.exit_code if lacking else 0))
 
 
 def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option

@@ -57,6 +57,8 @@ def root_of(path: Path) -> Path:
     try:
         return Path(git(path.parent, "rev-parse", "--show-toplevel")).resolve()
     except UsageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise  # git is missing, not the repository
         raise UsageError(
             f"{path} is not in a git repository: `--base` needs one to take the other side from. "
             "Use --baseline RESULT instead."

@@ -50,6 +50,8 @@ class Launches:
     """Made-up launches, counted."""
 
     plans: list[SweepPlan] = field(default_factory=list)
+    ran: list[tuple[Path, str]] = field(default_factory=list)
+    """Path and text of each launch's script."""
     cached_factor: dict[int, float] = field(default_factory=dict)
     """Launch -> by how much all of it is slower."""
     foreign: bool = False
@@ -71,6 +73,7 @@ class Launches:
         number = len(self.plans)
         self.plans.append(plan)
         text = plan.target.script.read_text()
+        self.ran.append((plan.target.script, text))
         for word, fault in (("raise", True), ("break", False)):
             if word in text:
                 return _failed(launch, fault=fault)

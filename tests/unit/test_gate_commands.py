@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from gate_commands import BASE, SCRIPT, SLOWER, Gate, Launches, git
+from gate_commands import BASE, SCRIPT, SLOWER, TWO, Gate, Launches, git
 
 # ---- verdicts and exit codes ---------------------------------------------------------------------
 
@@ -237,3 +237,63 @@ def test_nothing_is_left_in_the_temporary_folder(repo: Path, gate: Gate, tmp_pat
     (repo / "train.py").write_text(SLOWER)
     assert gate(*BASE).code == 1
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_confirmation_runs_in_swapped_checkouts(
+    repo: Path, gate: Gate, launches: Launches
+) -> None:
+    (repo / "train.py").write_text(SLOWER)
+    assert gate(*BASE).code == 1
+    first, again = launches.ran[:12], launches.ran[12:]
+    assert len(again) == 8
+
+    def places(ran: list[tuple[Path, str]], text: str) -> set[str]:
+        """In which of the two checkouts a side lay."""
+        return {path.parent.parent.name for path, own in ran if own == text}
+
+    assert (places(first, SCRIPT), places(first, SLOWER)) == ({"a"}, {"b"})
+    assert (places(again, SCRIPT), places(again, SLOWER)) == ({"b"}, {"a"})
+    # AND they are fresh
+    assert not {path for path, _ in first} & {path for path, _ in again}
+
+
+# ---- repositories --------------------------------------------------------------------------------
+
+
+def test_a_base_that_a_shallow_clone_lacks_is_told(
+    repo: Path, gate: Gate, launches: Launches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = git(repo, "rev-parse", "HEAD")
+    git(repo, "commit", "-q", "--allow-empty", "-m", "second")
+    git(tmp_path, "clone", "-q", "--depth", "1", repo.as_uri(), "shallow")
+    monkeypatch.chdir(tmp_path / "shallow")
+    ended = gate("--base", first, *TWO)
+    assert (ended.code, ended.out, launches.plans) == (2, "", [])
+    assert f"--base {first}: no such commit" in ended.err
+    assert "This clone is shallow: fetch the whole history" in ended.err
+
+
+@pytest.mark.parametrize(("words", "code"), [(("--paths", "train.py"), 2), ((), 0)])
+def test_histories_that_have_nothing_in_common(
+    repo: Path, gate: Gate, words: tuple[str, ...], code: int
+) -> None:
+    git(repo, "checkout", "-q", "--orphan", "other")
+    (repo / "train.py").write_text(f"{SCRIPT}# a word\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-qm", "other")
+    ended = gate(*BASE, *words)
+    assert ended.code == code
+    if words:
+        assert "nothing in common with what is checked out" in ended.err
+    else:
+        assert "main has commits that the working tree does not contain" in ended.out
+
+
+def test_without_git_there_is_no_other_side(
+    repo: Path, gate: Gate, launches: Launches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as without:
+        without.setenv("PATH", str(tmp_path))
+        ended = gate(*BASE)
+    assert (ended.code, ended.out, launches.plans) == (2, "", [])
+    assert "git is not installed" in ended.err
