@@ -84,11 +84,13 @@ class Outlet:
 def outlets() -> Iterator[Outlet]:
     """Let stdout and stderr outlive their readers; gives that of stdout. Flushed at the end."""
     before = sys.stdout, sys.stderr
-    out, err = Outlet(sys.stdout), Outlet(sys.stderr)
-    sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, err)
-    try:
-        yield out
-    finally:
-        out.flush()
-        err.flush()
-        sys.stdout, sys.stderr = before
+    with Path(os.devnull).open("w") as nowhere:
+        # None: closed before this began, as by `>&-`
+        out, err = Outlet(before[0] or nowhere), Outlet(before[1] or nowhere)
+        sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, err)
+        try:
+            yield out
+        finally:
+            out.flush()
+            err.flush()
+            sys.stdout, sys.stderr = before

@@ -30,7 +30,7 @@ LADDER_PAIRS = 2
 DECIDING: tuple[Rung, ...] = ("train", "cached")
 """What all pairs measure: the job, and the control."""
 SECOND_TRIES = 3
-"""Launches without a steady state that are made again, over the whole gate."""
+"""How often a launch without a steady state is made again."""
 
 
 class GateObserver(Observer, Protocol):
@@ -64,7 +64,6 @@ class Sides:
         self._logs = logs
         self._observer = observer
         self._launches = 0
-        self._second_tries = SECOND_TRIES
         self.launches: dict[ArmName, list[MeasuredLaunch]] = {"base": [], "candidate": []}
         self.slots: dict[ArmName, list[SlotValue]] = {"base": [], "candidate": []}
 
@@ -96,15 +95,15 @@ class Sides:
     def _steady(
         self, arm: ArmName, pair: int, checkout: Arm | None, rungs: tuple[Rung, ...]
     ) -> tuple[MeasuredLaunch, SlotValue]:
-        """A launch with a steady state; one without is made again, a few times in all."""
-        while True:
+        """A launch with a steady state; one without is made again, a few times."""
+        for left in reversed(range(SECOND_TRIES + 1)):
             launched = self._launch(arm, checkout, rungs)
             try:
                 return launched, slot_value(arm, pair, launched)
             except Unsteady:
-                self._second_tries -= 1
-                if self._second_tries < 0:
+                if not left:
                     raise
+        raise AssertionError("unreachable")
 
     def _launch(
         self, arm: ArmName, checkout: Arm | None, rungs: tuple[Rung, ...]

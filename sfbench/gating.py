@@ -127,6 +127,8 @@ def gate_result(job: GateJob, result: SweepResult, observer: GateObserver) -> Ga
         raise ResultError(f"{result.name}: it holds no one-device rate for --min-efficiency.")
     here = _environment(job)
     wanted = of_result(result, job.options.devices)
+    # Rates are compared that were measured in the same way.
+    job = replace(job, plan=replace(job.plan, one_pass=result.one_pass))
     # Which backend the script takes is known only when it has run.
     _check_same(result, wanted, _fingerprint(job, replace(here, backend=wanted.backend)))
     subject = replace(
@@ -235,6 +237,11 @@ def _beside_stored(
 
         def of_same_job(arm: ArmName, pair: int) -> SlotValue:
             slot = measure(arm, pair)
+            if slot.cached_samples_per_s is None:
+                raise MeasureError(
+                    "candidate: the cached rung could not run, so nothing tells a slower machine "
+                    "from slower code. Compare side by side with --base."
+                )
             if pair == 0:
                 launched = _environment(job, sides)
                 _check_same(result, wanted, _fingerprint(job, launched))

@@ -146,6 +146,8 @@ class LaunchSummary:
     measured_s: float
     blocks: tuple[float, ...] = ()
     """samples_per_s of each measured train block, in order."""
+    cached_blocks: tuple[float, ...] = ()
+    """The same of blocks on the ``cached`` rung."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +232,8 @@ class SweepResult:
     emulated: bool
     scaling: Literal["weak", "strong"]
     interrupted: bool = False
+    one_pass: bool = False
+    """Launches visited each rung once, as those of a gate do, instead of going round in cycles."""
     points: tuple[Point, ...]
     diagnoses: tuple[Diagnosis, ...] = ()
     checks: tuple[CheckResult, ...] = ()

@@ -77,6 +77,7 @@ def run_sweep(
             emulated=analysis.emulated,
             scaling=plan.scaling,
             interrupted=interrupted,
+            one_pass=plan.one_pass,
             points=analysis.points,
             diagnoses=diagnose(analysis.points, launches, analysis.steps, machine),
             checks=run_checks(sweep_facts(launches, analysis.points), plan.scaling),

@@ -32,6 +32,8 @@ class MeasuredPoint:
     launches: tuple[MeasuredLaunch, ...]
     """Those with at least one ordinary train step."""
     rate: JobRate
+    cached: JobRate | None
+    """The same on the ``cached`` rung, where it ran."""
     samples_per_step: float
     """Of the whole job, mean."""
     ranks: tuple[RankResult, ...]
@@ -77,6 +79,7 @@ def measure_point(
         devices=devices,
         launches=used,
         rate=rate,
+        cached=_rate_of(kept, "cached"),
         samples_per_step=float(train["samples"].mean()),
         ranks=_rank_results(used, rows, by_cycle.solo_s),
         rank_samples=_sums(rows, "samples", devices) / len(train),
@@ -87,6 +90,11 @@ def measure_point(
         disturbed_cycles=by_cycle.disturbed if ladder else 0,
         other_share=_other_share(steps),
     )
+
+
+def _rate_of(kept: pd.DataFrame, rung: Rung) -> JobRate | None:
+    rows = kept[(kept["rung"] == rung).to_numpy()]
+    return job_rate(rows) if len(rows) else None
 
 
 def _replayed(launches: Sequence[MeasuredLaunch]) -> Mapping[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sfbench.analyze.measured import MeasuredPoint
-from sfbench.analyze.rates import LaunchRate
+from sfbench.analyze.rates import JobRate, LaunchRate
 from sfbench.collect.model import MeasuredLaunch
 from sfbench.schema import LaunchSummary, Point
 
@@ -55,12 +55,21 @@ def summaries(
     launches: Sequence[MeasuredLaunch], measured: MeasuredPoint | None, began_s: float
 ) -> tuple[LaunchSummary, ...]:
     """Every launch of a point, in order. ``began_s``: when the sweep began (time.monotonic())."""
-    rates = {one.launch: one for one in measured.rate.launches} if measured else {}
+    rates = _by_launch(measured.rate) if measured else {}
+    cached = _by_launch(measured.cached) if measured and measured.cached else {}
     ordered = sorted(launches, key=lambda m: m.plan.index)
-    return tuple(_summary(m, rates.get(m.plan.index), began_s) for m in ordered)
+    return tuple(
+        _summary(m, rates.get(m.plan.index), cached.get(m.plan.index), began_s) for m in ordered
+    )
 
 
-def _summary(launch: MeasuredLaunch, rate: LaunchRate | None, began_s: float) -> LaunchSummary:
+def _by_launch(rate: JobRate) -> dict[int, LaunchRate]:
+    return {one.launch: one for one in rate.launches}
+
+
+def _summary(
+    launch: MeasuredLaunch, rate: LaunchRate | None, cached: LaunchRate | None, began_s: float
+) -> LaunchSummary:
     record = launch.record
     return LaunchSummary(
         launch=launch.plan.index,
@@ -74,4 +83,5 @@ def _summary(launch: MeasuredLaunch, rate: LaunchRate | None, began_s: float) ->
         warmup_s=record.warmup_s if record else 0.0,
         measured_s=record.measured_s if record else 0.0,
         blocks=tuple(float(b) for b in rate.blocks) if rate else (),
+        cached_blocks=tuple(float(b) for b in cached.blocks) if rate and cached else (),
     )

@@ -15,7 +15,7 @@ WHOLE_BLOCK = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LaunchRate:
-    """What one launch measured on the ``train`` rung."""
+    """What one launch measured on one rung."""
 
     launch: int
     round: int
@@ -69,12 +69,12 @@ class JobRate:
         return [one.log_step_s for one in self.launches]
 
 
-def job_rate(train: pd.DataFrame) -> JobRate:
-    """Rates from the ordinary ``train`` steps of one point (``steps.ordinary`` of ``job_steps``).
+def job_rate(rows: pd.DataFrame) -> JobRate:
+    """Rates from the ordinary steps of one point on one rung (``steps.ordinary`` of ``job_steps``).
 
     Uses ``launch``, ``round``, ``block``, ``step_s`` (mean over ranks, s), ``samples`` (sum).
     """
-    blocks = train.groupby(["launch", "round", "block"], sort=True, as_index=False).agg(
+    blocks = rows.groupby(["launch", "round", "block"], sort=True, as_index=False).agg(
         samples=("samples", "sum"), seconds=("step_s", "sum"), steps=("step_s", "size")
     )
     launches = [

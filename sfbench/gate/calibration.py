@@ -70,6 +70,7 @@ class Calibration:
     suggested_margin: float | None
     """The smallest with which 95 % of the unchanged candidates pass; None: none does."""
     suggested_budget_s: float
+    """With that margin it lasts for 95 % of the unchanged candidates, a confirmation included."""
     slots: tuple[SlotValue, ...]
 
 
@@ -111,7 +112,7 @@ def calibrate(
     band = control_band(whole, options.seed)
     gates = Simulation(whole, options, band=band, pair_s=pair_s)
     unchanged = gates.run(0.0, DRAWS)
-    wanted = float(np.quantile(unchanged.pairs, OFTEN)) + CONFIRM_PAIRS
+    margin = suggested_margin(whole, options, band=band, pair_s=pair_s)
     return Calibration(
         fingerprint=fingerprint,
         script=script,
@@ -124,8 +125,10 @@ def calibrate(
         false_fail=unchanged.rate("fail"),
         passed=unchanged.rate("pass"),
         caught=gates.caught(),
-        suggested_margin=suggested_margin(whole, options, band=band, pair_s=pair_s),
-        suggested_budget_s=ROUND_S * math.ceil(wanted * pair_s / ROUND_S),
+        suggested_margin=margin,
+        suggested_budget_s=suggested_budget_s(
+            whole, replace(options, margin=margin or options.margin), band=band, pair_s=pair_s
+        ),
         slots=tuple(slots),
     )
 
@@ -235,6 +238,21 @@ def suggested_margin(
         return tally.share("pass") >= OFTEN and tally.rate("fail").upper <= MOST_FALSE
 
     return _first(MARGINS, good)
+
+
+def suggested_budget_s(
+    whole: Sequence[tuple[SlotValue, SlotValue]],
+    options: GateOptions,
+    *,
+    band: float,
+    pair_s: float,
+) -> float:
+    """Wall time, rounded up to tens of seconds. The pairs that measure all rungs take longer."""
+    endless = replace(options, budget_s=math.inf)
+    gates = Simulation(whole, endless, band=band, pair_s=pair_s)
+    pairs_taken = gates.run(0.0, SEARCH_DRAWS).pairs
+    wanted = float(np.quantile(pairs_taken, OFTEN)) + CONFIRM_PAIRS + 1
+    return ROUND_S * math.ceil(wanted * pair_s / ROUND_S)
 
 
 def _first(values: Sequence[float], holds: Callable[[float], bool]) -> float | None:

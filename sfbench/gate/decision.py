@@ -114,6 +114,11 @@ def confirms(at: Centre, limit: float) -> bool:
     return at.mean < limit
 
 
+def settled(at: Centre, limit: float) -> bool:
+    """Whether the limit lies outside the interval of the last look."""
+    return abs(at.mean - limit) > _half(at, ALPHAS[-1])
+
+
 def pairs_needed(at: Centre, limit: float) -> int | None:
     """Pairs after which an interval as noisy as this one would leave the limit to one side.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from sfbench.gate import control
-from sfbench.gate.decision import MIN_VALUES, Centre, centre, confirms, decide, difference
+from sfbench.gate.decision import MIN_VALUES, Centre, centre, confirms, decide, difference, settled
 from sfbench.gate.model import GateOptions, SlotValue, Verdict
 from sfbench.gate.stored import Stored
 
@@ -102,8 +102,10 @@ class AgainstStored:
         return None if here is None or there is None else difference(here, there)
 
     def control(self, slots: Sequence[SlotValue]) -> Centre | None:
-        """Against the stored rate of the cached rung."""
-        return _moved(_centre(self.levels(slots)), math.log(self._stored.cached_samples_per_s))
+        """The same of the cached rung."""
+        here = _centre(self.levels(slots))
+        there = _centre([math.log(rate) for rate in self._stored.cached_rates])
+        return None if here is None or there is None else difference(here, there)
 
     def levels(self, slots: Sequence[SlotValue]) -> list[float]:
         """Of each launch."""
@@ -135,6 +137,10 @@ class Judge:
         if self.contaminated(slots):
             return "contaminated"
         return "fail" if "fail" in decisions else "pass"
+
+    def unsettled(self, slots: Sequence[SlotValue]) -> tuple[Question, ...]:
+        """The questions whose answer is still open."""
+        return tuple(q for q in self.questions(slots) if not settled(q.at, q.limit))
 
     def at_end(self, slots: Sequence[SlotValue]) -> Verdict:
         """What is said where no look decided."""

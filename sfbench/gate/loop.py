@@ -11,6 +11,10 @@ from sfbench.gate.decision import CONFIRM_PAIRS, LOOKS
 from sfbench.gate.judge import Judge
 from sfbench.gate.model import ArmName, SlotValue, Verdict
 
+HOPE = 0.5
+"""Before the first look a pair may still take this part of what the fastest one took: the first
+pairs measure all rungs, and a busy machine may get quiet."""
+
 Measure = Callable[[ArmName, int], SlotValue]
 """Launches one side as part of a pair."""
 
@@ -25,6 +29,8 @@ class Compared:
     slots: tuple[SlotValue, ...]
     """Of all pairs, those of the confirmation behind the others."""
     confirmed: bool
+    unconfirmed: bool = False
+    """A look said FAIL, and fresh pairs did not show it."""
     pair_s: float
     """What a pair takes."""
 
@@ -49,7 +55,8 @@ class Loop:
         slots: list[SlotValue] = []
         verdict = self._until_decided(measure, slots)
         pairs, confirmed = len(self._pair_s), False
-        if verdict == "fail":
+        failed = verdict == "fail"
+        if failed:
             with again() as measure_again:
                 verdict, confirmed = self._confirm(measure_again, slots)
         return Compared(
@@ -57,6 +64,7 @@ class Loop:
             pairs=pairs,
             slots=tuple(slots),
             confirmed=confirmed,
+            unconfirmed=failed and verdict == "inconclusive",
             pair_s=statistics.median(self._pair_s),
         )
 
@@ -92,7 +100,8 @@ class Loop:
 
         Beyond the first look a FAIL has to find time for its confirmation as well.
         """
+        left_s = self._judge.options.budget_s - (self._clock() - self._began_s)
+        if done < LOOKS[0]:
+            return (LOOKS[0] - done) * HOPE * min(self._pair_s) <= left_s
         look = next(look for look in LOOKS if look > done)
-        wanted = look - done + (CONFIRM_PAIRS if done >= LOOKS[0] else 0)
-        spent_s = self._clock() - self._began_s
-        return spent_s + wanted * min(self._pair_s) <= self._judge.options.budget_s
+        return (look - done + CONFIRM_PAIRS) * min(self._pair_s) <= left_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from sfbench.gate.model import GateReport, Verdict
@@ -13,6 +14,7 @@ MOST_BYTES = 64_000
 MOST_REASON = 4_000
 """Characters of a reason: an error carries the last lines of a log."""
 
+_MARKUP = re.compile(r"[\\\\`*_{}\[\]#|~]")
 _MARKS: dict[Verdict, str] = {
     "pass": "✅", "not-touched": "⏭️", "fail": "❌", "broken": "❌", "not-measured": "❌",
     "inconclusive": "❔", "contaminated": "❔",
@@ -25,7 +27,9 @@ def render_markdown(report: GateReport) -> str:
     data = text.encode()
     if len(data) <= MOST_BYTES:
         return text
-    return data[: MOST_BYTES - 8].decode(errors="ignore") + "\n…\n"
+    cut = data[: MOST_BYTES - 16].decode(errors="ignore")
+    fence = "\n```" if cut.count("\n```") % 2 else ""
+    return f"{cut}{fence}\n…\n"
 
 
 def _lines(report: GateReport) -> Iterator[str]:
@@ -47,12 +51,12 @@ def _lines(report: GateReport) -> Iterator[str]:
 
 def _small_print(report: GateReport) -> Iterator[str]:
     commits = [
-        f"{name} `{side.commit[:12]}`"
+        f"{name} {_code(_short(side.commit))}"
         for name, side in (("base", report.base), ("candidate", report.candidate))
         if side is not None and side.commit
     ]
     said = [
-        f"`{_plain(report.target)}` against `{_plain(report.against)}`",
+        f"{_code(report.target)} against {_code(report.against)}",
         *commits,
         f"margin {100 * report.margin:g} %",
     ]
@@ -62,8 +66,14 @@ def _small_print(report: GateReport) -> Iterator[str]:
     yield f"<sub>{', '.join(said)}. {calibrated(report) or ''}</sub>"
 
 
+def _short(commit: str) -> str:
+    """``0123456789ab+dirty``."""
+    name, plus, dirty = commit.partition("+")
+    return f"{name[:12]}{plus}{dirty}"
+
+
 def _reason(reason: str) -> Iterator[str]:
-    first, *rest = reason[:MOST_REASON].splitlines()
+    first, *rest = reason[:MOST_REASON].splitlines() or [""]
     yield _plain(first)
     if rest:  # an error with the last lines of a log
         yield "```text"
@@ -73,5 +83,12 @@ def _reason(reason: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """What comes from scripts and names must not be taken for markup."""
-    return text.replace("<", "&lt;").replace("|", "\\|")
+    """What comes from scripts and names must not be taken for markup, links or mentions."""
+    escaped = _MARKUP.sub(r"\\\g<0>", " ".join(text.split())).replace("<", "&lt;")
+    # A character of no width: nobody is called by what a script printed, and no link is made.
+    return escaped.replace("@", "@\u200b").replace("://", ":\u200b//")
+
+
+def _code(text: str) -> str:
+    """A name as it is, in a code span."""
+    return f"`{' '.join(text.split()).replace('`', chr(39)).replace('|', '')}`"

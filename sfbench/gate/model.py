@@ -24,7 +24,7 @@ class GateOptions:
     margin: float = 0.08
     """A candidate slower by more than this ratio fails."""
     budget_s: float = 180.0
-    """Wall time for all pairs, the confirmation of a FAIL included."""
+    """Wall time for all pairs. A FAIL at the first look is confirmed even where that needs more."""
     seconds: float = 2.5
     """Measuring budget of one launch."""
     min_efficiency: float | None = None
@@ -73,13 +73,17 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideReport:
-    """One side over all pairs: medians."""
+    """One side over all pairs: trimmed means of rates; medians of what a worker takes."""
 
     commit: str | None
     samples_per_s: float
+    samples_per_s_interval: Estimate | None = None
     efficiency: float | None = None
     """samples_per_s / (devices x the base's one-device rate)."""
+    efficiency_interval: Estimate | None = None
     parts: Parts = NOTHING_MEASURED
+    parts_half_width: Parts = NOTHING_MEASURED
+    """Of the parts' 95 % intervals; None where there is none."""
     fetch_s_per_sample: float | None = None
 
 
@@ -143,6 +147,8 @@ class GateReport:
     candidate: SideReport | None = None
     confirmed: bool = False
     """A FAIL was seen again in fresh launches, with the worktrees swapped."""
+    unconfirmed: bool = False
+    """A look said FAIL, and fresh launches did not show it."""
     calibration: CalibrationNote | None = None
     slots: tuple[SlotValue, ...] = ()
     duration_s: float = 0.0

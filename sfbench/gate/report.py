@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import TypedDict
 
-from sfbench.gate.decision import Centre, estimate, pairs_needed
-from sfbench.gate.judge import Judge, median
+from sfbench.gate.decision import MIN_VALUES, Centre, centre, estimate, pairs_needed
+from sfbench.gate.judge import Asked, Judge, median
 from sfbench.gate.loop import Compared
 from sfbench.gate.model import (
+    NOTHING_MEASURED,
     ArmName,
     CalibrationNote,
     Estimate,
@@ -45,6 +48,9 @@ class Seen:
 
     base: Parts
     candidate: Parts
+    base_half_width: Parts = NOTHING_MEASURED
+    """Of the parts' intervals."""
+    candidate_half_width: Parts = NOTHING_MEASURED
     emulated: bool = False
     oversubscribed: bool = False
 
@@ -60,26 +66,28 @@ def compared_report(
 ) -> GateReport:
     """The document of a gate that has measured at least one pair."""
     options, slots = judge.options, compared.slots
-    base, candidate = _sides(subject, options.devices, slots, seen, stored)
+    base, candidate = _sides(subject, judge, slots, seen, stored)
+    unsettled = _unsettled(judge, compared)
     report = replace(
         _blank(subject, options, compared.verdict),
         emulated=seen.emulated,
         oversubscribed=seen.oversubscribed,
         pairs=len({slot.pair for slot in slots}),
-        pairs_needed=_pairs_needed(judge, compared),
+        pairs_needed=_most(unsettled.values()),
         pair_s=compared.pair_s,
         change=_estimate(judge.evidence.change(slots)),
         control=_estimate(judge.evidence.control(slots)),
         base=base,
         candidate=candidate,
         confirmed=compared.confirmed,
+        unconfirmed=compared.unconfirmed,
         calibration=calibration,
         slots=slots,
     )
     return replace(
         report,
         headline=headline(report),
-        reasons=tuple(reasons(report, shifted=judge.shifted(slots))),
+        reasons=tuple(reasons(report, shifted=judge.shifted(slots), unsettled=unsettled)),
         warnings=tuple(warnings(report, stale_base=subject.stale_base)),
     )
 
@@ -113,50 +121,88 @@ def _blank(subject: Subject, options: GateOptions, verdict: Verdict) -> GateRepo
 
 def _sides(
     subject: Subject,
-    devices: int,
+    judge: Judge,
     slots: Sequence[SlotValue],
     seen: Seen,
     stored: Stored | None,
 ) -> tuple[SideReport, SideReport]:
-    if stored is None:
-        anchor = median([s.solo_samples_per_s for s in slots if s.arm == "base"])
-        base = _side(slots, "base", subject.base_commit, seen.base)
-    else:
-        anchor = stored.solo_samples_per_s
-        base = SideReport(
-            commit=stored.commit,
-            samples_per_s=statistics.median(stored.rates),
-            parts=stored.parts,
-        )
-    candidate = _side(slots, "candidate", subject.candidate_commit, seen.candidate)
-    return _anchored(base, devices, anchor), _anchored(candidate, devices, anchor)
+    mine: dict[ArmName, list[SlotValue]] = {
+        arm: [slot for slot in slots if slot.arm == arm] for arm in ("base", "candidate")
+    }
+    known = [slot.solo_samples_per_s for slot in mine["base"]]
+    anchor = median(known) if stored is None else stored.solo_samples_per_s
+    ideal = None if anchor is None else judge.options.devices * anchor
+    rates = stored.rates if stored else [slot.samples_per_s for slot in mine["base"]]
+    base = SideReport(
+        commit=stored.commit if stored else subject.base_commit,
+        parts=stored.parts if stored else seen.base,
+        parts_half_width=stored.parts_half_width if stored else seen.base_half_width,
+        fetch_s_per_sample=median([slot.fetch_s_per_sample for slot in mine["base"]]),
+        **_figures(rates, _ratios(rates, ideal)),
+    )
+    rates = [slot.samples_per_s for slot in mine["candidate"]]
+    candidate = SideReport(
+        commit=subject.candidate_commit,
+        parts=seen.candidate,
+        parts_half_width=seen.candidate_half_width,
+        fetch_s_per_sample=median([slot.fetch_s_per_sample for slot in mine["candidate"]]),
+        **_figures(rates, _level(judge.evidence.efficiency(slots)) or _ratios(rates, ideal)),
+    )
+    return base, candidate
 
 
-def _side(slots: Sequence[SlotValue], arm: ArmName, commit: str | None, parts: Parts) -> SideReport:
-    mine = [slot for slot in slots if slot.arm == arm]
-    return SideReport(
-        commit=commit,
-        samples_per_s=statistics.median(slot.samples_per_s for slot in mine),
-        parts=parts,
-        fetch_s_per_sample=median([slot.fetch_s_per_sample for slot in mine]),
+class _Figures(TypedDict):
+    samples_per_s: float
+    samples_per_s_interval: Estimate | None
+    efficiency: float | None
+    efficiency_interval: Estimate | None
+
+
+def _figures(rates: Sequence[float], efficiency: Estimate | float | None) -> _Figures:
+    """A number alone is one that too few launches stand behind for an interval."""
+    rate = _mean(rates)
+    return _Figures(
+        samples_per_s=rate.value if isinstance(rate, Estimate) else rate,
+        samples_per_s_interval=rate if isinstance(rate, Estimate) else None,
+        efficiency=efficiency.value if isinstance(efficiency, Estimate) else efficiency,
+        efficiency_interval=efficiency if isinstance(efficiency, Estimate) else None,
     )
 
 
-def _anchored(side: SideReport, devices: int, anchor: float | None) -> SideReport:
-    if anchor is None:
-        return side
-    return replace(side, efficiency=side.samples_per_s / (devices * anchor))
+def _ratios(rates: Sequence[float], ideal: float | None) -> Estimate | float | None:
+    return None if ideal is None else _mean([rate / ideal for rate in rates])
+
+
+def _mean(values: Sequence[float]) -> Estimate | float:
+    """Trimmed mean, as of what is decided by; of fewer than it takes, the median alone."""
+    if len(values) < MIN_VALUES:
+        return statistics.median(values)
+    found = _level(centre([math.log(value) for value in values]))
+    assert found is not None
+    return found
+
+
+def _level(at: Centre | None) -> Estimate | None:
+    """A level itself, where ``estimate`` gives the change."""
+    if at is None:
+        return None
+    change = estimate(at)
+    return Estimate(value=1 + change.value, low=1 + change.low, high=1 + change.high)
 
 
 def _estimate(at: Centre | None) -> Estimate | None:
     return None if at is None else estimate(at)
 
 
-def _pairs_needed(judge: Judge, compared: Compared) -> int | None:
-    """The most that any of the open questions needs; None also where one needs too many."""
-    questions = judge.questions(compared.slots)
-    if compared.verdict != "inconclusive" or not questions:
-        return None
-    needed = [pairs_needed(question.at, question.limit) for question in questions]
-    known = [pairs for pairs in needed if pairs is not None]
-    return max(known) if len(known) == len(needed) else None
+def _unsettled(judge: Judge, compared: Compared) -> dict[Asked, int | None]:
+    """Of an inconclusive gate the open questions, and the pairs that each needs, if that helps."""
+    if compared.verdict != "inconclusive":
+        return {}
+    return {q.asked: pairs_needed(q.at, q.limit) for q in judge.unsettled(compared.slots)}
+
+
+def _most(needed: Iterable[int | None]) -> int | None:
+    """The most that any question needs; None also where one needs too many."""
+    known = list(needed)
+    whole = [pairs for pairs in known if pairs is not None]
+    return max(whole) if whole and len(whole) == len(known) else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from sfbench import units
 from sfbench.gate.model import Estimate, GateReport, SideReport
+from sfbench.schema import Interval
 
 _SHARES = (("data loading", "data"), ("communication", "communication"), ("compute", "compute"))
 
@@ -29,17 +29,24 @@ def rows(report: GateReport) -> tuple[Row, ...]:
     found = [
         Row(
             name="samples/s",
-            base=units.rate(base.samples_per_s),
-            candidate=units.rate(candidate.samples_per_s),
+            base=units.rate_interval(_interval(base.samples_per_s, base.samples_per_s_interval)),
+            candidate=units.rate_interval(
+                _interval(candidate.samples_per_s, candidate.samples_per_s_interval)
+            ),
             change=change(report.change),
         ),
-        _row("efficiency", units.percent, base.efficiency, candidate.efficiency),
+        Row(
+            name="efficiency",
+            base=_percent(base.efficiency, base.efficiency_interval),
+            candidate=_percent(candidate.efficiency, candidate.efficiency_interval),
+            change=units.MISSING,
+        ),
         *(_share(name, part, base, candidate) for name, part in _SHARES),
-        _row(
-            "seconds per sample of a loader worker",
-            units.seconds,
-            base.fetch_s_per_sample,
-            candidate.fetch_s_per_sample,
+        Row(
+            name="loader worker, per sample",
+            base=units.seconds(base.fetch_s_per_sample),
+            candidate=units.seconds(candidate.fetch_s_per_sample),
+            change=units.MISSING,
         ),
         Row(
             name="control (no data loading)",
@@ -59,15 +66,27 @@ def change(at: Estimate | None) -> str:
 
 
 def _share(name: str, part: str, base: SideReport, candidate: SideReport) -> Row:
-    return _row(
-        f"{name}, of the step",
-        units.percent,
-        getattr(base.parts, part),
-        getattr(candidate.parts, part),
+    return Row(
+        name=f"{name}, of the step",
+        base=_part(part, base),
+        candidate=_part(part, candidate),
+        change=units.MISSING,
     )
 
 
-def _row(
-    name: str, text: Callable[[float | None], str], base: float | None, candidate: float | None
-) -> Row:
-    return Row(name=name, base=text(base), candidate=text(candidate), change=units.MISSING)
+def _part(part: str, side: SideReport) -> str:
+    value: float | None = getattr(side.parts, part)
+    half: float | None = getattr(side.parts_half_width, part)
+    if value is None or half is None:
+        return units.percent(value)
+    return units.percent_interval(Interval(value=value, low=value - half, high=value + half))
+
+
+def _percent(value: float | None, found: Estimate | None) -> str:
+    return units.MISSING if value is None else units.percent_interval(_interval(value, found))
+
+
+def _interval(value: float, found: Estimate | None) -> Interval:
+    if found is None:
+        return Interval(value=value, low=None, high=None)
+    return Interval(value=found.value, low=found.low, high=found.high)

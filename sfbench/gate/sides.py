@@ -43,6 +43,7 @@ def side_result(side: Side, plan: SweepPlan, machine: Machine, anchor: float | N
         device_type=plan.device_type,
         emulated=analysis.emulated,
         scaling=plan.scaling,
+        one_pass=plan.one_pass,
         points=tuple(_anchored(point, side.slots, anchor) for point in analysis.points),
         environment=side.environment,
     )

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from sfbench.analyze.measured import MeasuredPoint, measure_point
-from sfbench.analyze.rates import job_rate
-from sfbench.analyze.steps import job_steps, ordinary
+from sfbench.analyze.steps import job_steps
 from sfbench.analyze.warmup import label_warmup
 from sfbench.collect.frames import step_frame
 from sfbench.collect.model import MeasuredLaunch
@@ -38,13 +37,11 @@ def slot_value(arm: ArmName, pair: int, measured: MeasuredLaunch) -> SlotValue:
     point = measure_point([measured], labelled.steps, labelled.job, ladder=True)
     if point is None or measured.record is None:
         raise MeasureError(f"{arm}: no train step was measured. Give each launch more --seconds")
-    kept = ordinary(labelled.job)
-    cached = kept[(kept["rung"] == "cached").to_numpy()]
     return SlotValue(
         arm=arm,
         pair=pair,
         samples_per_s=_median(point.rate.launches[0].blocks),
-        cached_samples_per_s=_median(job_rate(cached).launches[0].blocks) if len(cached) else None,
+        cached_samples_per_s=_median(point.cached.launches[0].blocks) if point.cached else None,
         solo_samples_per_s=_solo(point),
         fetch_s_per_sample=_fetch(measured.record),
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 
+from sfbench import units
 from sfbench.errors import ResultError
 from sfbench.gate.decision import MIN_VALUES
-from sfbench.gate.model import Parts
-from sfbench.schema import Point, SweepResult, TimeShare
+from sfbench.gate.model import NOTHING_MEASURED, Parts
+from sfbench.schema import Point, Share, SweepResult, TimeShare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +21,13 @@ class Stored:
     devices: int
     rates: tuple[float, ...]
     """samples/s of each launch: medians over its blocks."""
-    cached_samples_per_s: float
-    """The control."""
+    cached_rates: tuple[float, ...]
+    """The control, in the same way."""
     solo_samples_per_s: float | None
     """One device by itself, what efficiency is anchored to."""
     commit: str | None
     parts: Parts
+    parts_half_width: Parts
 
 
 def stored_base(result: SweepResult, devices: int) -> Stored:
@@ -35,7 +38,7 @@ def stored_base(result: SweepResult, devices: int) -> Stored:
             no control.
     """
     point = _point(result, devices)
-    rates = tuple(statistics.median(launch.blocks) for launch in point.launches if launch.blocks)
+    rates = _medians([launch.blocks for launch in point.launches])
     if len(rates) < MIN_VALUES:
         raise ResultError(
             f"{result.name}: {len(rates)} launches at {devices} devices say nothing of noise. "
@@ -45,25 +48,32 @@ def stored_base(result: SweepResult, devices: int) -> Stored:
         name=result.name,
         devices=devices,
         rates=rates,
-        cached_samples_per_s=_cached(result.name, point),
+        cached_rates=_cached(result.name, point),
         solo_samples_per_s=_solo(point),
         commit=result.environment.git_commit,
         parts=parts_of(point.time_share),
+        parts_half_width=half_widths_of(point.time_share),
     )
 
 
 def parts_of(share: TimeShare | None) -> Parts:
     """Values of time shares."""
+    return _each(share, lambda part: part.value)
+
+
+def half_widths_of(share: TimeShare | None) -> Parts:
+    """Half-widths of their intervals."""
+    return _each(share, units.half_width)
+
+
+def _each(share: TimeShare | None, of: Callable[[Share], float | None]) -> Parts:
     if share is None:
-        return Parts()
-    return Parts(
-        compute=share.compute.value,
-        host=share.host.value,
-        straggler=share.straggler.value,
-        jitter=share.jitter.value,
-        communication=share.communication.value,
-        data=share.data.value,
-    )
+        return NOTHING_MEASURED
+    return Parts(**{field.name: of(getattr(share, field.name)) for field in fields(Parts)})
+
+
+def _medians(launches: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    return tuple(statistics.median(blocks) for blocks in launches if blocks)
 
 
 def _point(result: SweepResult, devices: int) -> Point:
@@ -80,15 +90,14 @@ def _point(result: SweepResult, devices: int) -> Point:
     return point
 
 
-def _cached(name: str, point: Point) -> float:
-    """From T_cached = (1 - data) T_train."""
-    data = point.time_share.data.value if point.time_share is not None else None
-    if data is None or point.samples_per_s is None:
+def _cached(name: str, point: Point) -> tuple[float, ...]:
+    rates = _medians([launch.cached_blocks for launch in point.launches])
+    if len(rates) < MIN_VALUES:
         raise ResultError(
             f"{name}: the cached rung was not measured at {point.devices} devices, so nothing "
             "tells a slower machine from slower code. Make it with `sfbench gate record`."
         )
-    return point.samples_per_s.value / (1 - data)
+    return rates
 
 
 def _solo(point: Point) -> float | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from sfbench import units
 from sfbench.gate.calibrations import OLD_DAYS
-from sfbench.gate.decision import LOOKS
+from sfbench.gate.decision import CONFIRM_PAIRS, LOOKS
+from sfbench.gate.judge import Asked
 from sfbench.gate.model import CalibrationNote, GateReport, Rate, SideReport, Verdict
 
 SUSPECT_EFFICIENCY = 1.05
@@ -45,12 +48,18 @@ def headline(report: GateReport) -> str:
     return f"{title} {rates} samples/s{_interval(report)}."
 
 
-def reasons(report: GateReport, *, shifted: bool) -> Iterator[str]:
-    """Why it is so, and what to do. ``shifted``: the control's level shifted in time."""
+def reasons(
+    report: GateReport, *, shifted: bool, unsettled: Mapping[Asked, int | None]
+) -> Iterator[str]:
+    """Why it is so, and what to do.
+
+    ``shifted``: the control's level shifted in time. ``unsettled``: open questions, and how many
+    pairs each would need (None: no practical number).
+    """
     if report.verdict == "contaminated":
         yield _contaminated(report, shifted=shifted)
     if report.verdict == "inconclusive":
-        yield _inconclusive(report)
+        yield _inconclusive(report, unsettled)
     yield from _floor(report)
     if report.verdict == "fail":
         yield from _why(report)
@@ -85,7 +94,7 @@ def _interval(report: GateReport) -> str:
         f"{100 * ratio:+.0f}"
         for ratio in (report.change.value, report.change.low, report.change.high)
     )
-    return f" ({value} %, 95 % CI {low} to {high}, {report.pairs} pairs)"
+    return f" ({value} %, 95 % CI {low} to {high}, {_pairs(report.pairs)})"
 
 
 def _contaminated(report: GateReport, *, shifted: bool) -> str:
@@ -103,29 +112,60 @@ def _contaminated(report: GateReport, *, shifted: bool) -> str:
     )
 
 
-def _inconclusive(report: GateReport) -> str:
-    margin = units.percent(report.margin)
+def _inconclusive(report: GateReport, unsettled: Mapping[Asked, int | None]) -> str:
+    if report.unconfirmed:
+        return (
+            f"The first {report.pairs - CONFIRM_PAIRS} pairs showed a regression, and "
+            f"{CONFIRM_PAIRS} fresh ones with the checkouts swapped did not: it is noise, or the "
+            "change is near to the limit. Run again, on a quieter machine if there is one."
+        )
     if report.pairs < LOOKS[0]:
         return (
-            f"The budget allowed {report.pairs} pairs, and {LOOKS[0]} are the least that support "
+            f"The budget allowed {_pairs(report.pairs)}, and {LOOKS[0]} are the least that support "
             f"a verdict: give --budget {_budget(report, LOOKS[0])} or more."
         )
-    if report.pairs_needed is None:
+    if not unsettled:
+        known = report.candidate is not None and report.candidate.efficiency is not None
+        return NO_LOOK if known or report.min_efficiency is None else NO_FLOOR
+    limits = " and ".join(_limit(report, asked) for asked in unsettled)
+    return f"The interval still includes {limits}. {_needed(report, unsettled)}"
+
+
+NO_FLOOR = (
+    "The base's one-device rate could not be measured, so nothing is known about the floor for "
+    "efficiency."
+)
+NO_LOOK = "The budget ended between two looks, though the figures are clear by now: run again."
+
+
+def _limit(report: GateReport, asked: Asked) -> str:
+    if asked == "efficiency":
+        return f"the floor of {units.percent(report.min_efficiency)} for efficiency"
+    return f"the margin of {units.percent(report.margin)}"
+
+
+def _needed(report: GateReport, unsettled: Mapping[Asked, int | None]) -> str:
+    """What would settle it."""
+    easier = "--min-efficiency" if "efficiency" in unsettled else "--margin"
+    if report.pairs_needed is None or report.pairs_needed > LOOKS[-1]:
         return (
-            f"The change is too near to the margin of {margin}, or too uncertain, for any "
-            "practical number of pairs. Choose another --margin, or free the machine of other work."
+            f"With noise like this more than {LOOKS[-1]} pairs would be needed, the most that are "
+            f"measured: choose another {easier}, or free the machine of other work."
         )
+    look = next(look for look in LOOKS if look >= report.pairs_needed)
     return (
-        f"The interval still includes the margin of {margin}. With noise like this about "
-        f"{report.pairs_needed} pairs are needed (--budget {_budget(report, report.pairs_needed)}; "
-        f"looks are after {', '.join(map(str, LOOKS))}). A wider --margin or a quieter machine "
-        "needs fewer."
+        f"With noise like this about {report.pairs_needed} pairs are needed: give --budget "
+        f"{_budget(report, look)}, another {easier}, or a quieter machine."
     )
 
 
 def _budget(report: GateReport, pairs: int) -> str:
-    """Seconds, rounded up to tens."""
-    return str(10 * int(report.pair_s * (pairs + 1) // 10 + 1))
+    """Seconds in which so many pairs and a confirmation fit; the first two take longer."""
+    return str(10 * int(report.pair_s * (pairs + CONFIRM_PAIRS + 1) // 10 + 1))
+
+
+def _pairs(count: int) -> str:
+    return "1 pair" if count == 1 else f"{count} pairs"
 
 
 def _floor(report: GateReport) -> Iterator[str]:
@@ -145,28 +185,47 @@ def _why(report: GateReport) -> Iterator[str]:
     if base is None or candidate is None:
         return
     changes = _changes(base, candidate)
-    grew = [p for p, by in changes.items() if by > GREW and _share(p, candidate) > _share(p, base)]
-    grew.sort(key=lambda part: -changes[part])
+    grew = [part for part, by in changes.items() if by.value > max(GREW, by.half_width)]
+    grew.sort(key=lambda part: -changes[part].value)
     said = [_grew(part, base, candidate) for part in grew]
-    same = [_PARTS[part] for part, by in changes.items() if abs(by) <= GREW and part in _NAMED]
+    same = [_PARTS[part] for part in _NAMED if part in changes and changes[part].none]
     if same:
         said.append(f"{' and '.join(same)} unchanged")
-    sentence = "; ".join(said) or UNTOLD
+    if not grew:
+        said.append(UNTOLD)
+    sentence = "; ".join(said)
     yield f"{sentence[0].upper()}{sentence[1:]}."
 
 
-UNTOLD = "which part of the step grew could not be told: time shares were not measured well enough"
+UNTOLD = "which part of the step grew could not be told: time shares are too uncertain for that"
 """A regression is one without its cause as well."""
 _NAMED = ("data", "communication", "compute")
 """Parts worth a word where they did not change."""
 
 
-def _changes(base: SideReport, candidate: SideReport) -> dict[str, float]:
-    """By how much the time per sample of each part grew, as a ratio of the base's whole."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """By how much the time per sample of a part grew, as a ratio of the base's whole."""
+
+    value: float
+    half_width: float
+
+    @property
+    def none(self) -> bool:
+        """Small, and known to be small."""
+        return abs(self.value) <= GREW and self.half_width <= 2 * GREW
+
+
+def _changes(base: SideReport, candidate: SideReport) -> dict[str, _Change]:
+    """Of the parts that both sides have measured."""
     slower = base.samples_per_s / candidate.samples_per_s
     before, after = dataclasses.asdict(base.parts), dataclasses.asdict(candidate.parts)
+    wide = dataclasses.asdict(base.parts_half_width), dataclasses.asdict(candidate.parts_half_width)
     return {
-        part: after[part] * slower - before[part]
+        part: _Change(
+            value=after[part] * slower - before[part],
+            half_width=math.hypot(wide[0][part] or 0.0, (wide[1][part] or 0.0) * slower),
+        )
         for part in _PARTS
         if before[part] is not None and after[part] is not None
     }
@@ -174,6 +233,9 @@ def _changes(base: SideReport, candidate: SideReport) -> dict[str, float]:
 
 def _grew(part: str, base: SideReport, candidate: SideReport) -> str:
     before, after = max(_share(part, base), 0.0), _share(part, candidate)
+    if after <= before:
+        times = after / before * base.samples_per_s / candidate.samples_per_s
+        return f"{_PARTS[part]} takes {times:.2g} times as long per sample"
     text = f"{_PARTS[part]} grew from {units.percent(before)} to {units.percent(after)} of the step"
     if part == "data" and base.fetch_s_per_sample and candidate.fetch_s_per_sample:
         text += (

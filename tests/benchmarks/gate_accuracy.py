@@ -199,6 +199,10 @@ class Outcome:
     duration_s: float
     busy_percent: float
     """What other work took of all cores just before."""
+    headline: str
+    reasons: list[str]
+    slots: list[dict[str, Any]]
+    """Every launch, as the gate's document has it: what noise there was can be told later."""
 
 
 def run(name: str, base: Base, wait_s: float) -> Outcome:
@@ -222,6 +226,9 @@ def run(name: str, base: Base, wait_s: float) -> Outcome:
         pairs=document["pairs"],
         duration_s=took_s,
         busy_percent=busy_percent,
+        headline=document["headline"],
+        reasons=document["reasons"],
+        slots=document["slots"],
     )
 
 
@@ -277,6 +284,14 @@ def summary(outcomes: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def told(outcome: Outcome) -> str:
+    """One line."""
+    return (
+        f"{outcome.scenario}: {'right' if outcome.right else 'WRONG'} after "
+        f"{outcome.duration_s:.0f} s, {outcome.pairs} pairs: {outcome.headline}"
+    )
+
+
 def earlier(output: Path) -> list[dict[str, Any]]:
     """What an interrupted count has left."""
     return [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
@@ -309,7 +324,7 @@ def main() -> None:
                 outcomes.append(document)
                 file.write(json.dumps(document) + "\n")
                 file.flush()
-                print(f"{number + 1}/{given.runs} {document}", file=sys.stderr, flush=True)
+                print(f"{number + 1}/{given.runs} {told(outcome)}", file=sys.stderr, flush=True)
     print(summary(outcomes))
 
 

@@ -61,7 +61,10 @@ def test_the_verdict_outlives_the_reader(repo: Path, nobody_reads: None) -> None
     assert "REGRESSION" in (repo / "gate.xml").read_text()
 
 
-@pytest.mark.parametrize("words", ["workloads", "--help", "gate --help", "workloads 2>&1"])
+@pytest.mark.parametrize(
+    "words",
+    ["workloads", "--help", "gate --help", "workloads 2>&1", "workloads >&-", "workloads >&- 2>&-"],
+)
 def test_a_reader_that_goes_away_is_no_failure(words: str) -> None:
     done = subprocess.run(
         ["bash", "-c", f"{SFBENCH} {words} | true; echo ${{PIPESTATUS[0]}}"],

@@ -64,8 +64,8 @@ def test_a_quiet_machine_detects_much_and_never_cries_wolf() -> None:
     assert 0.08 < found.caught <= 0.12
     assert found.suggested_margin is not None
     assert found.suggested_margin <= 0.05
-    # six pairs decide, and four confirm, at 8 s each
-    assert found.suggested_budget_s == 80.0
+    # at that margin twelve pairs decide, and four confirm, at 8 s each
+    assert found.suggested_budget_s == 140.0
 
 
 def test_the_suggested_margin_grows_with_the_noise() -> None:

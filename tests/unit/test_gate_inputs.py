@@ -61,7 +61,12 @@ def launch(number: int, *blocks: float) -> LaunchSummary:
 def eight() -> Point:
     point = GOLDEN.points[3]
     assert point.devices == 8
-    return replace(point, launches=tuple(launch(n, 2400.0, 2500.0 + n, 2600.0) for n in range(4)))
+    launches = tuple(launch(n, 2400.0, 2500.0 + n, 2600.0) for n in range(4))
+    return replace(point, launches=tuple(replace(o, cached_blocks=(3100.0,)) for o in launches))
+
+
+def without_control(point: Point) -> Point:
+    return replace(point, launches=tuple(replace(o, cached_blocks=()) for o in point.launches))
 
 
 def with_eight(point: Point) -> SweepResult:
@@ -75,7 +80,7 @@ def test_a_stored_result_becomes_a_base() -> None:
     share = replace(point.time_share, data=Share(value=0.2))
     stored = stored_base(with_eight(replace(point, time_share=share)), 8)
     assert stored.rates == (2500.0, 2501.0, 2502.0, 2503.0)
-    assert stored.cached_samples_per_s == pytest.approx(point.samples_per_s.value / 0.8)
+    assert stored.cached_rates == (3100.0,) * 4
     assert (stored.name, stored.devices, stored.parts.data) == (GOLDEN.name, 8, 0.2)
 
 
@@ -86,7 +91,7 @@ def test_a_stored_result_becomes_a_base() -> None:
         (replace(eight(), status="failed", error="rank 3 died\nmore"), "no figure: rank 3 died$"),
         (replace(eight(), steps_measured=0), "no step was measured"),
         (replace(eight(), launches=(launch(0, 1.0),)), "1 launches at 8 devices say nothing"),
-        (replace(eight(), time_share=None), "the cached rung was not measured"),
+        (without_control(eight()), "the cached rung was not measured"),
     ],
 )
 def test_what_holds_nothing_to_compare_with_is_refused(point: Point, told: str) -> None:

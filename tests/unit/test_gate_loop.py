@@ -7,7 +7,7 @@ from gates import JITTER, OPTIONS, Machine, compare, judge, slots, with_options
 
 from sfbench.gate.control import shifted
 from sfbench.gate.decision import CONFIRM_PAIRS, LOOKS
-from sfbench.gate.model import ArmName
+from sfbench.gate.model import ArmName, SlotValue
 
 RATES = [2560.0 * jitter for jitter in JITTER]
 
@@ -52,8 +52,19 @@ def test_no_look_is_begun_that_the_budget_does_not_reach() -> None:
 
 
 def test_a_budget_too_small_for_any_verdict_is_given_up_at_once() -> None:
-    compared = compare(Machine(RATES, RATES), with_options(budget_s=59.0))
+    compared = compare(Machine(RATES, RATES), with_options(budget_s=30.0))
     assert (compared.verdict, compared.pairs) == ("inconclusive", 1)
+
+
+def test_slow_first_pairs_are_no_reason_to_give_up() -> None:
+    # GIVEN first pairs that measure all rungs and take 30 s, where others take 10 s
+    class Slow(Machine):
+        def measure(self, arm: ArmName, pair: int) -> SlotValue:
+            self.now_s += 10.0 if pair < 2 else 0.0
+            return super().measure(arm, pair)
+
+    compared = compare(Slow(RATES, RATES), with_options(budget_s=125.0))
+    assert (compared.verdict, compared.pairs) == ("pass", 6)
 
 
 def test_a_control_that_differs_is_contamination_and_never_a_fail() -> None:

@@ -41,7 +41,7 @@ CASES = {
     ),
     "inconclusive": Case(
         script=SLOWER, code=3, mark="❔", title="INCONCLUSIVE", level="warning", tag="skipped",
-        words=("--budget", "1"), reason="The budget allowed 1 pairs",
+        words=("--budget", "1", "--margin", "0.4"), reason="the margin of 40%",
     ),
     "contaminated": Case(
         script=SLOWER, code=3, mark="❔", title="CONTAMINATED", level="warning", tag="skipped",

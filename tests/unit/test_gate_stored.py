@@ -107,14 +107,13 @@ def test_other_gpus_are_refused(
     [
         ({"steps_measured": 0}, (), "base: the point at 2 devices has no figure: no step was"),
         ({"launches": []}, (), "base: 0 launches at 2 devices say nothing of noise"),
-        ({"time_share": None}, (), "base: the cached rung was not measured at 2 devices"),
         (
             {"ranks": []},
             ("--min-efficiency", "50%"),
             "base: it holds no one-device rate for --min-efficiency",
         ),
     ],
-    ids=["no-steps", "few-launches", "no-control", "no-one-device-rate"],
+    ids=["no-steps", "few-launches", "no-one-device-rate"],
 )
 def test_a_stored_result_that_holds_nothing_to_compare_with_never_passes(
     gate: Gate,
@@ -146,6 +145,18 @@ def test_a_stored_result_without_the_point_never_passes(gate: Gate, recorded: Pa
     ended = gate("--baseline", str(recorded), "--devices", "4", "--device", "cpu")
     assert ended.code == 2
     assert "no point at 4 devices (it has 1, 2)" in ended.err
+
+
+def test_a_stored_result_without_a_control_never_passes(
+    gate: Gate, recorded: Path, launches: Launches
+) -> None:
+    points = json.loads((recorded / "sweep.json").read_text())["points"]
+    bare = [launch | {"cached_blocks": []} for launch in points[1]["launches"]]
+    rewrite(recorded, points=[points[0], points[1] | {"time_share": None, "launches": bare}])
+    launches.plans.clear()
+    ended = gate("--baseline", str(recorded), *TWO)
+    assert (ended.code, ended.out, launches.plans) == (2, "", [])
+    assert "base: the cached rung was not measured" in ended.err
 
 
 # ---- gate record ---------------------------------------------------------------------------------
