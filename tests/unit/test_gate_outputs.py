@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from gate_commands import BASE, SCRIPT, SLOWER, Gate, Launches
 
-from sfbench import gate_outputs
+from sfbench import files, gate_outputs
 
 SAME = f"{SCRIPT}# a word\n"
 
@@ -111,12 +111,11 @@ def test_one_file_that_fails_keeps_back_neither_verdict_nor_others(
     repo: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, script: str, code: int
 ) -> None:
     (repo / "train.py").write_text(script)
-    really = gate_outputs.write_whole
 
     def write_whole(path: Path, text: str) -> None:
         if path.suffix == ".md":
             raise OSError(errno.ENOSPC, "No space left on device")
-        really(path, text)
+        files.write_whole(path, text)
 
     monkeypatch.setattr(gate_outputs, "write_whole", write_whole)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.txt")

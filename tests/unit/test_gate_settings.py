@@ -13,7 +13,7 @@ from sfbench import api, gate_outputs
 from sfbench.errors import UsageError
 from sfbench.plan.settings import GateSettings, load_gate_settings
 
-HERE = {"devices": 2, "device": "cpu"}
+HERE: dict[str, Any] = {"devices": 2, "device": "cpu"}
 
 
 def settings(folder: Path, *lines: str) -> None:
@@ -106,7 +106,11 @@ def test_ratios(tmp_path: Path, given: object) -> None:
 
 def test_python_takes_what_the_command_takes(repo: Path) -> None:
     (repo / "train.py").write_text(SLOWER)
-    files = {"report": "out/gate.html", "markdown": repo / "gate.md", "junit": "gate.xml"}
+    files: dict[str, Any] = {
+        "report": "out/gate.html",
+        "markdown": repo / "gate.md",
+        "junit": "gate.xml",
+    }
     report = api.gate(
         "train.py", base="main", margin="8%", min_efficiency="10%", paths="data/**,train.py",
         **files, **HERE,
