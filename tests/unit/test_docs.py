@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
@@ -117,7 +118,8 @@ def test_every_setting_is_documented_and_valid(tmp_path: Path) -> None:
 
     load_settings({}, tmp_path)
     load_gate_settings({}, tmp_path)
-    for block, model in zip(blocks, (Settings, GateSettings), strict=True):
+    models: tuple[type[BaseModel], ...] = (Settings, GateSettings)
+    for block, model in zip(blocks, models, strict=True):
         keys = re.findall(r"^([a-z-]+) = ", block, re.MULTILINE)
         assert {key.replace("-", "_") for key in keys} == set(model.model_fields)
 

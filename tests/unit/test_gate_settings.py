@@ -34,8 +34,8 @@ def test_the_base_may_stand_in_the_settings(repo: Path, gate: Gate) -> None:
     ended = gate(*TWO, "--margin", "8%", "--json")
     assert (ended.code, ended.document["margin"]) == (1, 0.08)
     ended = gate(*TWO, "--paths", "data/**")
-    assert (ended.code, ended.out) == (0, "NOT TOUCHED: train against main.\n"
-        "Nothing that changed since main matches data/**.\n")  # fmt: skip
+    assert ended.code == 0
+    assert "Nothing that changed since main matches data/**." in ended.out
 
 
 def test_a_baseline_on_the_command_line_wins_over_a_base(
