@@ -8,7 +8,7 @@ import toy
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler
 
-STILL = 2
+STILL = 3
 """Steps during which the other rank has to stand still."""
 SURE_S = 0.5
 """And so long after them: it may just have been slow."""
@@ -21,22 +21,19 @@ loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
 model = DDP(toy.net())
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 own, other = (args.out / f"steps-{n}" for n in (rank, 1 - rank))
-seen, still = 0, 0
+seen = []
 
 
 def leaves():
     """This rank is ahead, and the other one stands still."""
-    global seen, still
     here = torch.ones(1)
     dist.all_reduce(here)
-    alone = here.item() == 1
-    now = steps(other)
-    still = still + 1 if alone and now == seen < steps(own) else 0
-    seen = now
-    if still < STILL:
+    ahead = here.item() == 1 and steps(own) > steps(other)
+    seen.append(steps(other) if ahead else None)
+    if None in seen[-STILL:] or len(set(seen[-STILL:])) > 1:
         return False
     time.sleep(SURE_S)
-    return steps(other) == now
+    return steps(other) == seen[-1]
 
 
 def steps(file):
