@@ -18,6 +18,7 @@ import torch
 
 from sfbench.probe import checkout
 from sfbench.probe.batchsize import BatchSizeHooks
+from sfbench.probe.ending import script_ended
 from sfbench.probe.heartbeat import Heartbeat
 from sfbench.probe.patches import Patches
 from sfbench.probe.record import write_failure
@@ -114,7 +115,7 @@ def _run_script(job: RankJob) -> None:
 
 def _ended(session: Session) -> None:
     if not session.finished:
-        session.script_ended()
+        script_ended(session)
 
 
 def _exited(session: Session, rank: int, end: SystemExit) -> int:

@@ -15,6 +15,7 @@ from sfbench.probe.collectives import CollectiveHooks
 from sfbench.probe.control import Control
 from sfbench.probe.describe import describe_loop, gradient_bytes, is_sharded, samples_seen
 from sfbench.probe.discovery import Loop
+from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked
 from sfbench.probe.events import Event, Update
 from sfbench.probe.evidence.witness import Witness
 from sfbench.probe.fetching import FetchHooks
@@ -45,8 +46,6 @@ from sfbench.schema import (
 
 SETTLE_S = 1.0
 """At most so long do rungs that do not load wait for workers that still do."""
-MIN_BLOCKS_WHEN_ENDED = 3
-"""Train blocks without which a script that ended by itself has run too short."""
 
 
 class Session:
@@ -85,7 +84,7 @@ class Session:
         self.witness = Witness(self)
         self.unavailable: dict[str, str] = {}
         self.notes: list[str] = []
-        self._command = Command(WARMUP)
+        self.command = Command(WARMUP)
         self.rungs: tuple[Rung, ...] = ("train",)
         self._begun = False
         self._left = 0
@@ -237,19 +236,21 @@ class Session:
             if command.turn in (-1, self.rank):
                 break
             # Parked: wait, without spinning, until the rank whose turn it is tells its end.
-            self.control.broadcast([0], command.turn)
+            if self.control.broadcast([0], command.turn) == [SCRIPT_OVER]:
+                end_parked(self)
+                raise StopRun
             facts = BlockFacts(now_s=time.perf_counter(), step_s=(), samples=0.0)
         self._left = command.skip + command.steps
         self.steps.begin()
         self.loads.begin()
 
     def _close_block(self) -> BlockFacts:
-        if self._command.kind == BLOCK:
-            self.loads.end(self._command.rung, self._command.skip + self._command.steps)
+        if self.command.kind == BLOCK:
+            self.loads.end(self.command.rung, self.command.skip + self.command.steps)
         self.flow.settle()
-        seconds, samples = self.steps.close(self._command)
-        if self._command.turn == self.rank:
-            self.control.broadcast([1], self.rank)
+        seconds, samples = self.steps.close(self.command)
+        if self.command.turn == self.rank:
+            self.control.broadcast([TURN_OVER], self.rank)
         return BlockFacts(now_s=time.perf_counter(), step_s=seconds, samples=samples)
 
     def _can_curve(self) -> bool:
@@ -279,10 +280,10 @@ class Session:
             self.measuring_began = time.perf_counter()
             self.heartbeat.phase("measuring")
         self.witness.obey(end_pass=command.end_pass == 1, trial=command.trial == 1)
-        before, after = RUNGS[self._command.rung], RUNGS[command.rung]
+        before, after = RUNGS[self.command.rung], RUNGS[command.rung]
         if before == "train" and after != "train":
             self._settle()
-        self._command = command
+        self.command = command
         self._switch(after)
         if self.replay.ring is not None:
             # The same batches on each rung of a cycle, others on the next.
@@ -326,59 +327,6 @@ class Session:
         return self._pace.figures.stop_reason if self._pace is not None else ""
 
     # -- the end ---------------------------------------------------------------------------------
-
-    def script_ended(self) -> None:
-        """The script came to its end by itself. All ranks must come here, or the launcher acts.
-
-        Raises:
-            Refused: no step, no known loop, or too few blocks measured.
-        """
-        if self.refused:
-            return
-        self.heartbeat.phase("script-ended")
-        self.witness.meetings.ended()
-        if self.flow.loop is None:
-            self._end_unknown()
-        self.flow.settle()
-        if self._command.kind == BLOCK:
-            self.steps.close(self._command)
-        blocks = self._command.block
-        if blocks < MIN_BLOCKS_WHEN_ENDED and not self.job.probe.checks:
-            self.control.all_gather(None)
-            raise Refused(
-                "too-few-steps",
-                f"The script ended by itself after {self.steps.count} steps, before enough could "
-                "be measured (warmup and at least three blocks). Give it more epochs, more steps "
-                "or more data, or lower --seconds and --warmup.",
-            )
-        self.finish(ended_early=True)
-
-    def _end_unknown(self) -> None:
-        """A check judges by what there was; a measurement is refused, once all ranks are here."""
-        if self.job.probe.checks and any(isinstance(e, Update) for e in self.flow.kept):
-            self.flow.decide()
-            return
-        if any(self.control.all_gather(None)):
-            raise Refused(
-                "ranks-disagree",
-                "The script ended without an optimizer update on this rank, while others train.",
-            )
-        self._refuse_unknown()
-
-    def _refuse_unknown(self) -> None:
-        updates = sum(1 for e in self.flow.kept if hasattr(e, "mark"))
-        fetches = sum(1 for e in self.flow.kept if hasattr(e, "started"))
-        if updates:
-            raise Refused(
-                "too-few-steps",
-                f"The script ended by itself after {updates} optimizer updates, too few to find "
-                "its step. Give it more epochs, more steps or more data.",
-            )
-        raise Refused(
-            "no-steps",
-            f"The script ended without a single optimizer update ({fetches} batches were fetched). "
-            "Point sfbench at a script that trains in its own process under torchrun.",
-        )
 
     def finish(self, *, ended_early: bool) -> None:
         """Gather all ranks' records on rank 0 and write them; then this session is over."""

@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,8 @@ class Scenario:
     right: Verdicts = FAIL
     background: str | None = None
     """A program that runs beside: from the start, or from half-way where it is the hog."""
+    blind: bool = False
+    """Each side's efficiency by its own one-device rate is measured too: it sees nothing."""
 
 
 SCENARIOS = {
@@ -95,7 +97,7 @@ SCENARIOS = {
     "slow15-emulated": Scenario(workload="emulated", remaining=0.85),
     "92to60-vision": Scenario(workload="vision", remaining=0.60 / 0.92),
     "92to60-emulated": Scenario(workload="emulated", remaining=0.60 / 0.92),
-    "blind-emulated": Scenario(workload="emulated", remaining=0.25),
+    "blind-emulated": Scenario(workload="emulated", remaining=0.25, blind=True),
     "hog-vision": Scenario(
         workload="vision", right=frozenset({"inconclusive", "contaminated"}), background=HOG
     ),
@@ -132,13 +134,26 @@ def make_base(folder: Path, workload: str) -> Base:
 
 def sweep_rate(repo: Path, script: str, args: Sequence[str]) -> float:
     """samples/s of the job at ``DEVICES`` devices."""
-    document = sfbench(
-        repo, "sweep", script, "--devices", str(DEVICES), "--device", "cpu", "--rounds", "2",
-        "--seconds", "8", "--rungs", "train", "--no-report", "--json", "--output",
-        str(repo.parent / "results"), "--", *args,
-    )  # fmt: skip
-    rate: float = document["points"][-1]["samples_per_s"]["value"]
+    rate: float = sweep(repo, script, args, str(DEVICES))["samples_per_s"]["value"]
     return rate
+
+
+def own_efficiency(base: Base) -> float:
+    """Of what lies in the working tree, by its own one-device rate."""
+    point = sweep(base.repo, base.script, base.args, f"1,{DEVICES}")
+    efficiency: float = point["efficiency"]["value"]
+    return efficiency
+
+
+def sweep(repo: Path, script: str, args: Sequence[str], devices: str) -> dict[str, Any]:
+    """The point at the largest device count."""
+    document = sfbench(
+        repo, "sweep", script, "--devices", devices, "--device", "cpu", "--rounds", "2",
+        "--seconds", "8", "--rungs", "train", "--no-report", "--json", "--force", "--name", "base",
+        "--output", str(repo.parent / "results"), "--", *args,
+    )  # fmt: skip
+    point: dict[str, Any] = document["points"][-1]
+    return point
 
 
 def sfbench(repo: Path, *words: str) -> dict[str, Any]:
@@ -199,6 +214,8 @@ class Outcome:
     duration_s: float
     busy_percent: float
     """What other work took of all cores just before."""
+    own_efficiency: list[float | None]
+    """Of base and candidate, each by its own one-device rate, in the blind case."""
     headline: str
     reasons: list[str]
     slots: list[dict[str, Any]]
@@ -208,6 +225,7 @@ class Outcome:
 def run(name: str, base: Base, wait_s: float) -> Outcome:
     """One gate of a scenario, after at most so long a wait for an idle machine."""
     scenario = SCENARIOS[name]
+    own = [efficiency_of(base, side) for side in (replace(scenario, remaining=1.0), scenario)]
     change(base, scenario)
     busy_percent = idle(wait_s)
     began_s = time.monotonic()
@@ -226,10 +244,19 @@ def run(name: str, base: Base, wait_s: float) -> Outcome:
         pairs=document["pairs"],
         duration_s=took_s,
         busy_percent=busy_percent,
+        own_efficiency=own,
         headline=document["headline"],
         reasons=document["reasons"],
         slots=document["slots"],
     )
+
+
+def efficiency_of(base: Base, side: Scenario) -> float | None:
+    """Of one side by itself, where the scenario asks for it."""
+    if not side.blind:
+        return None
+    change(base, side)
+    return own_efficiency(base)
 
 
 def idle(wait_s: float) -> float:

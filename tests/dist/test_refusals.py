@@ -10,6 +10,7 @@ import torch
 from harness import SCRIPTS, SMALL, Run, Runner
 
 from sfbench.launch.model import LaunchError
+from sfbench.schema import LADDER
 
 
 def refusal(run: Run) -> LaunchError:
@@ -44,6 +45,23 @@ def test_script_that_cannot_be_measured(
     assert (error.kind, error.script_fault) == (kind, False), run.story
     assert told in error.message
     assert error.message.startswith("At 2 devices")
+
+
+@pytest.mark.parametrize("one_pass", [False, True])
+def test_script_that_ends_while_the_other_rank_is_parked(
+    run_script: Runner, one_pass: bool
+) -> None:
+    # GIVEN a script that comes to its end in a rank's solo turn
+    options = dataclasses.replace(SMALL, rungs=LADDER, seconds=10.0, one_pass=one_pass)
+    run = run_script("refused_ends_alone.py", options=options)
+    # THEN that is no disagreement of the script's: what was measured counts, where it is enough
+    error = run.outcome.error
+    if error is None:
+        assert run.record is not None
+        assert run.record.ended_early
+    else:
+        assert (error.kind, error.script_fault) == ("too-few-steps", False), run.story
+    assert len(run.finished) == 1
 
 
 def test_copies_on_one_device_are_one_job(run_script: Runner) -> None:
