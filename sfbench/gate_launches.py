@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Protocol
 
 from sfbench.collect.model import MeasuredLaunch
-from sfbench.errors import InterruptedSweep, MeasureError, ScriptError
+from sfbench.errors import InterruptedSweep, MeasureError, ScriptError, Unsteady
 from sfbench.gate.arms import Arm, Arms
 from sfbench.gate.imports import check_code, check_different
 from sfbench.gate.loop import Measure
 from sfbench.gate.model import ArmName, GateOptions, SlotValue
-from sfbench.gate.slots import Unsteady, slot_value
+from sfbench.gate.slots import slot_value
 from sfbench.launch.local import LocalLauncher
 from sfbench.plan.machine import Machine
 from sfbench.plan.make import pinning
@@ -38,6 +38,10 @@ class GateObserver(Observer, Protocol):
 
     def pair_started(self, arm: ArmName, pair: int) -> None:
         """A side is launched as part of a pair, counted from 0."""
+        ...
+
+    def launch_repeated(self, reason: str, left: int) -> None:
+        """A launch gave no figure, and is made again; ``left``: tries that remain."""
         ...
 
 
@@ -103,6 +107,7 @@ class Sides:
             except Unsteady:
                 if not left:
                     raise
+                self._observer.launch_repeated("no steady state", left)
         raise AssertionError("unreachable")
 
     def _launch(
@@ -189,6 +194,8 @@ def in_checkout(plan: SweepPlan, arm: Arm) -> tuple[SweepPlan, CodeRoot]:
     if not script.is_file():
         raise ScriptError(f"{arm.name} is broken: it has no {target.script.name} ({arm.commit})")
     args = tuple(_moved_argument(arg, arm) for arg in target.args)
+    # A folder that git does not know is where the script runs all the same.
+    _moved(Path.cwd(), arm).mkdir(parents=True, exist_ok=True)
     code = CodeRoot(
         folder=str(arm.folder), instead_of=str(arm.root), cwd=str(_moved(Path.cwd(), arm))
     )

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sfbench import units
+from sfbench.analyze.warnings import SAME_BATCH
 from sfbench.gate.calibrations import OLD_DAYS
-from sfbench.gate.decision import CONFIRM_PAIRS, LOOKS
+from sfbench.gate.decision import CONFIRM_PAIRS, LOOKS, MIN_VALUES
 from sfbench.gate.judge import Asked
 from sfbench.gate.model import GateReport, Rate, SideReport, Verdict
 
@@ -48,18 +49,24 @@ def headline(report: GateReport) -> str:
     return f"{title} {rates} samples/s{_interval(report)}."
 
 
-def reasons(
-    report: GateReport, *, shifted: bool, unsettled: Mapping[Asked, int | None]
-) -> Iterator[str]:
-    """Why it is so, and what to do.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What the words need beside the report."""
 
-    ``shifted``: the control's level shifted in time. ``unsettled``: open questions, and how many
-    pairs each would need (None: no practical number).
-    """
+    shifted: bool
+    """The control's level shifted in time."""
+    unsettled: Mapping[Asked, int | None]
+    """Open questions, and how many pairs each would need (None: no practical number)."""
+    stopped: str | None
+    """Why no more was measured."""
+
+
+def reasons(report: GateReport, ending: Ending) -> Iterator[str]:
+    """Why it is so, and what to do."""
     if report.verdict == "contaminated":
-        yield _contaminated(report, shifted=shifted)
+        yield _contaminated(report, shifted=ending.shifted)
     if report.verdict == "inconclusive":
-        yield _inconclusive(report, unsettled)
+        yield ending.stopped or _inconclusive(report, ending.unsettled)
     yield from _floor(report)
     if report.verdict == "fail":
         yield from _why(report)
@@ -77,8 +84,9 @@ def warnings(report: GateReport, *, stale_base: bool) -> Iterator[str]:
             "gained counts against the candidate. Merge them, or give their common ancestor as "
             "--base"
         )
-    if report.control is None:
+    if report.control is None and report.pairs >= MIN_VALUES:
         yield "no control: the cached rung could not run, so a moving machine would not be noticed"
+    yield from _unlike(report)
     yield from _suspect(report)
     yield from _calibration(report)
 
@@ -98,17 +106,17 @@ def _interval(report: GateReport) -> str:
 
 
 def _contaminated(report: GateReport, *, shifted: bool) -> str:
-    rest = "Run again when the machine is quiet."
     if shifted:
         return (
             "The machine changed its speed while it was measured: the cached rung, which loads no "
-            f"data, did as well, and stayed there. {rest}"
+            "data, shifted and stayed there. Run again when the machine is quiet."
         )
     by = "" if report.control is None else f" by {100 * report.control.value:+.0f} %"
     return (
-        f"The cached rung, which loads no data, moved as well{by}: either something else on this "
-        "machine changed, or the change is not in the data pipeline alone. What the gate saw says "
-        f"nothing of the pipeline. {rest}"
+        f"The cached rung, which loads no data, differs between the sides{by}. Either the change "
+        "is not in the data pipeline alone (model, batch, communication), which this gate cannot "
+        "judge and no repetition helps: compare two sweeps instead. Or something else on this "
+        "machine changed: then another run differs."
     )
 
 
@@ -249,6 +257,19 @@ def _share(part: str, side: SideReport) -> float:
     """Of a part that is known to have been measured."""
     share: float = getattr(side.parts, part)
     return share
+
+
+def _unlike(report: GateReport) -> Iterator[str]:
+    """The control and efficiency are of steps: they compare only where steps are alike."""
+    base, candidate = report.base, report.candidate
+    if base is None or candidate is None:
+        return
+    before, after = base.samples_per_step, candidate.samples_per_step
+    if before and after and not math.isclose(before, after, rel_tol=SAME_BATCH):
+        yield (
+            f"a step takes {units.count(before)} samples in the base and {units.count(after)} in "
+            "the candidate: neither control nor efficiency compare"
+        )
 
 
 def _suspect(report: GateReport) -> Iterator[str]:
