@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -96,10 +95,14 @@ def warnings(
     yield from _calibration(report)
 
 
+def _printable(path: str) -> str:
+    """A file name may hold line ends, or bytes that are no text: neither fits into a report."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in path)
+
+
 def _names(paths: Sequence[str]) -> str:
     """``a.yaml, b.csv, c.csv and 2 more files``."""
-    # a name that is not text would fit into no report
-    named = [os.fsencode(path).decode(errors="replace") for path in paths[:MOST_NAMED]]
+    named = [_printable(path) for path in paths[:MOST_NAMED]]
     more = len(paths) - len(named)
     if more:
         return f"{', '.join(named)} and {more} more file{'' if more == 1 else 's'}"
