@@ -198,6 +198,7 @@ def _side_by_side(
         measure = sides.measure_in(arms, ladder_pairs=LADDER_PAIRS)
         loop = Loop(judge, pair_orders(job.options.seed), time.monotonic)
         compared = loop.run(measure, again)
+    subject = replace(subject, only_read=sides.only_read)
     anchor = median([slot.solo_samples_per_s for slot in sides.slots["base"]])
     base = _result(job, sides, arms, "base", f"base {subject.against}", anchor)
     candidate = _result(job, sides, arms, "candidate", "candidate", anchor)

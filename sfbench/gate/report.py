@@ -40,6 +40,8 @@ class Subject:
     candidate_commit: str | None = None
     stale_base: bool = False
     """The base has commits that the candidate does not contain."""
+    only_read: tuple[str, ...] = ()
+    """Where both sides imported the same code: changed files that the script may read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,9 @@ def compared_report(
         report,
         headline=headline(report),
         reasons=tuple(reasons(report, ending)),
-        warnings=tuple(warnings(report, stale_base=subject.stale_base)),
+        warnings=tuple(
+            warnings(report, stale_base=subject.stale_base, only_read=subject.only_read)
+        ),
     )
 
 

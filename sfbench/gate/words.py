@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sfbench import units
@@ -18,6 +18,8 @@ SUSPECT_EFFICIENCY = 1.05
 """Above this the one-device rate is doubted, not the job admired."""
 GREW = 0.02
 """A part that changed by less than this ratio of the base's step is called unchanged."""
+MOST_NAMED = 3
+"""Files that a warning names."""
 
 TITLES: dict[Verdict, str] = {
     "pass": "PASS",
@@ -72,8 +74,13 @@ def reasons(report: GateReport, ending: Ending) -> Iterator[str]:
         yield from _why(report)
 
 
-def warnings(report: GateReport, *, stale_base: bool) -> Iterator[str]:
-    """What a reader of the numbers must know."""
+def warnings(
+    report: GateReport, *, stale_base: bool, only_read: Sequence[str] = ()
+) -> Iterator[str]:
+    """What a reader of the numbers must know.
+
+    ``only_read``: changed files that a script may read, where both sides imported the same code.
+    """
     if report.emulated:
         yield "emulated accelerator: its layers take a set time, these are no figures of a device"
     if report.oversubscribed:
@@ -84,11 +91,30 @@ def warnings(report: GateReport, *, stale_base: bool) -> Iterator[str]:
             "gained counts against the candidate. Merge them, or give their common ancestor as "
             "--base"
         )
+    if only_read:
+        yield (
+            f"both sides imported the same code: the change is in {_names(only_read)}, which the "
+            "script may read"
+        )
     if report.control is None and report.pairs >= MIN_VALUES:
         yield "no control: the cached rung could not run, so a moving machine would not be noticed"
     yield from _unlike(report)
     yield from _suspect(report)
     yield from _calibration(report)
+
+
+def _printable(path: str) -> str:
+    """A file name may hold line ends, or bytes that are no text: neither fits into a report."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in path)
+
+
+def _names(paths: Sequence[str]) -> str:
+    """``a.yaml, b.csv, c.csv and 2 more files``."""
+    named = [_printable(path) for path in paths[:MOST_NAMED]]
+    more = len(paths) - len(named)
+    if more:
+        return f"{', '.join(named)} and {more} more file{'' if more == 1 else 's'}"
+    return " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
 
 
 def _devices(count: int) -> str:
