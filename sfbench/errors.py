@@ -28,6 +28,10 @@ class MeasureError(SfbenchError):
     exit_code = 4
 
 
+class Unsteady(MeasureError):
+    """A launch that never came to a steady state: it gives no number, another may."""
+
+
 class ScriptError(SfbenchError):
     """The training script itself failed: the text names rank, last lines and log."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import Protocol
 
 from sfbench.collect.model import MeasuredLaunch
-from sfbench.errors import InterruptedSweep, MeasureError, ScriptError
+from sfbench.errors import InterruptedSweep, MeasureError, ScriptError, Unsteady
 from sfbench.gate.arms import Arm, Arms
+from sfbench.gate.git import differing
 from sfbench.gate.imports import check_code, check_different
 from sfbench.gate.loop import Measure
 from sfbench.gate.model import ArmName, GateOptions, SlotValue
-from sfbench.gate.slots import Unsteady, slot_value
+from sfbench.gate.slots import slot_value
 from sfbench.launch.local import LocalLauncher
 from sfbench.plan.machine import Machine
 from sfbench.plan.make import pinning
@@ -38,6 +40,10 @@ class GateObserver(Observer, Protocol):
 
     def pair_started(self, arm: ArmName, pair: int) -> None:
         """A side is launched as part of a pair, counted from 0."""
+        ...
+
+    def launch_repeated(self, reason: str, left: int) -> None:
+        """A launch gave no figure, and is made again; ``left``: tries that remain."""
         ...
 
 
@@ -66,6 +72,8 @@ class Sides:
         self._launches = 0
         self.launches: dict[ArmName, list[MeasuredLaunch]] = {"base": [], "candidate": []}
         self.slots: dict[ArmName, list[SlotValue]] = {"base": [], "candidate": []}
+        self.only_read: tuple[str, ...] = ()
+        """Where both sides imported the same code: changed files that the script may read."""
 
     def measure_in(self, arms: Arms | None, *, ladder_pairs: int = 0) -> Measure:
         """How to launch a side from its checkout; None: from where the script lies.
@@ -103,6 +111,7 @@ class Sides:
             except Unsteady:
                 if not left:
                     raise
+                self._observer.launch_repeated("no steady state", left)
         raise AssertionError("unreachable")
 
     def _launch(
@@ -157,7 +166,8 @@ class Sides:
         """Once both have run: sides that are meant to differ must."""
         base, candidate = self.record("base"), self.record("candidate")
         if base is not None and candidate is not None and arms.base.commit != arms.candidate.commit:
-            check_different(base.modules, candidate.modules)
+            changed = differing(arms.base.root, arms.base.commit, arms.candidate.commit)
+            self.only_read = check_different(base.modules, candidate.modules, changed)
 
 
 @contextmanager
@@ -188,25 +198,58 @@ def in_checkout(plan: SweepPlan, arm: Arm) -> tuple[SweepPlan, CodeRoot]:
     script = _moved(target.script, arm)
     if not script.is_file():
         raise ScriptError(f"{arm.name} is broken: it has no {target.script.name} ({arm.commit})")
-    args = tuple(_moved_argument(arg, arm) for arg in target.args)
-    code = CodeRoot(
-        folder=str(arm.folder), instead_of=str(arm.root), cwd=str(_moved(Path.cwd(), arm))
-    )
+    here = Path.cwd()
+    cwd = _moved(here, arm)
+    # A folder that git does not know is where the script runs all the same.
+    cwd.mkdir(parents=True, exist_ok=True)
+    args = tuple(_moved_argument(arg, here, cwd, arm) for arg in target.args)
+    code = CodeRoot(folder=str(arm.folder), instead_of=str(arm.root), cwd=str(cwd))
     return replace(plan, target=replace(target, script=script, args=args)), code
 
 
 def _moved(path: Path, arm: Arm) -> Path:
     """A path in the repository as it is in the checkout; any other stays."""
+    # By its name below the root, not by what a link there leads to: the sides' links may differ.
+    for above in (*reversed(path.parents), path):
+        below = os.path.normpath(path.relative_to(above))
+        if not _leaves(below) and above.resolve() == arm.root:
+            return arm.folder / below
     whole = path.resolve()
     return arm.folder / whole.relative_to(arm.root) if whole.is_relative_to(arm.root) else path
 
 
-def _moved_argument(arg: str, arm: Arm) -> str:
-    """``/repo/config.yaml`` or ``--config=/repo/config.yaml``."""
+def _moved_argument(arg: str, here: Path, cwd: Path, arm: Arm) -> str:
+    """``/repo/config.yaml``, ``--config=/repo/config.yaml`` or, from elsewhere, ``repo/data``.
+
+    Args:
+        arg: as it was given.
+        here: where the person stands.
+        cwd: where the script will start.
+        arm: whose checkout the argument is led into.
+    """
     option, equals, value = arg.rpartition("=")
-    if not Path(value).is_absolute():
+    try:
+        if Path(value).is_absolute():
+            return f"{option}{equals}{_moved(Path(value), arm)}"
+        if _stays(value, cwd, arm):
+            return arg
+        moved = _moved(here / value, arm)
+        # A word that is no path, and what is yet to be written, stay as they are.
+        leads_in = moved.is_relative_to(arm.folder) and moved.exists()
+    except (OSError, RuntimeError):  # too long for a path, or links in a circle
         return arg
-    return f"{option}{equals}{_moved(Path(value), arm)}"
+    return f"{option}{equals}{moved}" if leads_in else arg
+
+
+def _stays(value: str, cwd: Path, arm: Arm) -> bool:
+    """Whether a relative path, taken from where the script starts, ends in the checkout anyway."""
+    if not cwd.resolve().is_relative_to(arm.folder):
+        return False  # elsewhere, or in a folder that is linked into the checkout
+    return not _leaves(os.path.normpath(cwd.relative_to(arm.folder) / value))
+
+
+def _leaves(relative: str) -> bool:
+    return Path(relative).parts[:1] == (os.pardir,)
 
 
 def _broken(

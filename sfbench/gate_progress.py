@@ -20,6 +20,9 @@ class SilentGateObserver(SilentObserver):
     def pair_started(self, arm: ArmName, pair: int) -> None:
         """Nothing."""
 
+    def launch_repeated(self, reason: str, left: int) -> None:
+        """Nothing."""
+
 
 class PairObserver:
     """Shows pair, side, phase and samples/s."""
@@ -61,5 +64,11 @@ class PairObserver:
     def launch_ended(self, launch: LaunchPlan, outcome: LaunchOutcome) -> None:
         """Say how it went, where nothing is animated; a failure is always said."""
         if not self._animated or outcome.status != "ok":
-            text = f"{self._title}: {outcome.status} after {units.duration(outcome.wall_s)}"
-            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+            self._say(f"{outcome.status} after {units.duration(outcome.wall_s)}")
+
+    def launch_repeated(self, reason: str, left: int) -> None:
+        """Say that what ended well gave no figure all the same."""
+        self._say(f"{reason}, made again ({left} {'try' if left == 1 else 'tries'} left)")
+
+    def _say(self, text: str) -> None:
+        self._console.print(f"{self._title}: {text}", highlight=False, markup=False, soft_wrap=True)

@@ -27,7 +27,7 @@ from sfbench.gate.paths import touched
 from sfbench.gate.report import Seen, Subject, compared_report, unmeasured_report
 from sfbench.gate.schedule import pair_orders
 from sfbench.gate.sides import Side, side_result
-from sfbench.gate.stored import Stored, parts_of, stored_base
+from sfbench.gate.stored import Stored, half_widths_of, parts_of, stored_base
 from sfbench.gate_launches import LADDER_PAIRS, GateJob, GateObserver, Sides, in_checkout, opened
 from sfbench.plan.machine import this_machine
 from sfbench.plan.make import make_plan
@@ -211,6 +211,7 @@ def _side_by_side(
         measure = sides.measure_in(arms, ladder_pairs=LADDER_PAIRS)
         loop = Loop(judge, pair_orders(job.options.seed), time.monotonic)
         compared = loop.run(measure, again)
+    subject = replace(subject, only_read=sides.only_read)
     anchor = median([slot.solo_samples_per_s for slot in sides.slots["base"]])
     base = _result(job, sides, arms, "base", f"base {subject.against}", anchor)
     candidate = _result(job, sides, arms, "candidate", "candidate", anchor)
@@ -346,6 +347,10 @@ def _seen(base: SweepResult, candidate: SweepResult) -> Seen:
     return Seen(
         base=parts_of(before.time_share),
         candidate=parts_of(after.time_share),
+        base_half_width=half_widths_of(before.time_share),
+        candidate_half_width=half_widths_of(after.time_share),
+        base_samples_per_step=before.global_batch,
+        candidate_samples_per_step=after.global_batch,
         emulated=candidate.emulated,
         oversubscribed=after.oversubscribed,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from pathlib import Path
 
 from sfbench.errors import UsageError
@@ -16,14 +17,22 @@ NOT_INHERITED = (
 """Set where the gate runs in a git hook: they would point every command at that one folder."""
 NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
 """Checking a side out must not run what the repository does after a checkout."""
+IMPORTED = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
+"""Files that Python imports end in one of these; byte code is left to its source."""
 
 
 def git(
-    folder: Path, *args: str, env: Mapping[str, str] | None = None, allowed: Sequence[int] = (0,)
+    folder: Path,
+    *args: str,
+    env: Mapping[str, str] | None = None,
+    allowed: Sequence[int] = (0,),
+    paths: Iterable[str] = (),
 ) -> str:
     """Output of ``git <args>`` in a folder, without the last newline.
 
-    ``allowed``: exit codes that are no failure.
+    ``allowed``: exit codes that are no failure. ``paths``: written to its standard input, each with
+    a NUL behind it: there may be more than a command line holds. A file name that is not text in
+    this locale comes through as it does in ``os.listdir``.
 
     Raises:
         UsageError: git is missing, or the command failed: its own words are in the text.
@@ -31,21 +40,26 @@ def git(
     try:
         done = subprocess.run(
             ["git", *NO_HOOKS, "-C", str(folder), *args],
+            input=b"".join(os.fsencode(path) + b"\0" for path in paths),
             capture_output=True,
-            text=True,
             check=False,
             env={**_environment(), **(env or {})},
         )
     except FileNotFoundError as error:
         raise UsageError("git is not installed: `sfbench gate --base` compares commits") from error
     if done.returncode not in allowed:
-        words = done.stderr.strip().splitlines()
+        words = done.stderr.decode(errors="replace").strip().splitlines()
         raise UsageError(f"git {args[0]} in {folder}: {words[-1] if words else 'failed'}")
-    return done.stdout.rstrip("\n")
+    return os.fsdecode(done.stdout).rstrip("\n")
 
 
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+
+
+def listed(folder: Path, *args: str, env: Mapping[str, str] | None = None) -> list[str]:
+    """Paths that a git command lists, whatever characters they are made of."""
+    return [path for path in git(folder, *args, "-z", env=env).split("\0") if path]
 
 
 def root_of(path: Path) -> Path:
@@ -105,13 +119,28 @@ def contains(root: Path, commit: str) -> bool:
     return commit in git(root, "merge-base", "--all", commit, "HEAD", allowed=(0, 1)).split("\n")
 
 
+def new_code(root: Path) -> list[str]:
+    """New files, neither tracked nor ignored, that Python can import, relative to the root."""
+    # a nested repository is listed as a folder, with a slash behind it
+    return [
+        path
+        for path in listed(root, "ls-files", "--others", "--exclude-standard")
+        if path.endswith(IMPORTED)
+    ]
+
+
 def changed_paths(root: Path, base: str) -> tuple[str, ...]:
     """Paths, relative to the root, in which the working tree differs from where it left the base.
 
-    Commits since the merge base, changes not committed, and new files that are not ignored; of a
-    renamed file both names.
+    Commits since the merge base, changes not committed, and new code; of a renamed file both names.
     """
     fork = fork_of(root, base)
-    tracked = git(root, "diff", "--name-only", "--no-renames", "-z", fork).split("\0")
-    new = git(root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
-    return tuple(sorted({path for path in (*tracked, *new) if path}))
+    return tuple(sorted({*differing(root, fork), *new_code(root)}))
+
+
+def differing(root: Path, *commits: str) -> list[str]:
+    """Paths in which two commits differ, or one and the working tree; of a renamed file both.
+
+    Submodules are left out, as they are in checkouts.
+    """
+    return listed(root, "diff", "--name-only", "--no-renames", "--ignore-submodules", *commits)

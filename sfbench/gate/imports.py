@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
 from sfbench.errors import UsageError
+from sfbench.gate.git import IMPORTED
 from sfbench.gate.model import ArmName
 from sfbench.schema import ModuleFile
+
+STUBS = (".pyi",)
+DOCUMENTATION = (".md", ".rst")
 
 
 def check_code(arm: ArmName, modules: Sequence[ModuleFile]) -> None:
@@ -26,15 +31,30 @@ def check_code(arm: ArmName, modules: Sequence[ModuleFile]) -> None:
         raise UsageError(f"{arm}: no module came from the checkout: what was run is not in it")
 
 
-def check_different(base: Sequence[ModuleFile], candidate: Sequence[ModuleFile]) -> None:
-    """Refuse two sides that imported the same code.
+def check_different(
+    base: Sequence[ModuleFile], candidate: Sequence[ModuleFile], changed: Iterable[str]
+) -> tuple[str, ...]:
+    """Refuse two sides that imported the same code, where that is all that a script takes.
+
+    Of ``changed`` files those are returned which only a script that reads them can tell apart:
+    configuration, say, or lists of samples. None where the imported code differs.
 
     Raises:
-        UsageError: every module file is the same on both sides.
+        UsageError: every module file is the same on both sides, and no other file may matter.
     """
-    if {(m.path, m.sha256) for m in base} == {(m.path, m.sha256) for m in candidate}:
+    if {(m.path, m.sha256) for m in base} != {(m.path, m.sha256) for m in candidate}:
+        return ()
+    read = tuple(path for path in changed if _may_be_read(path))
+    if not read:
         raise UsageError(
             f"both sides ran the same code ({len(base)} module files are identical): the change is "
             "not in what the script imports, so there is nothing to measure. Use --paths to skip "
             "the gate for such changes, or `sfbench gate calibrate` for an A/A comparison."
         )
+    return read
+
+
+def _may_be_read(path: str) -> bool:
+    """Whether a script may take it as input; code that it runs is known by its modules."""
+    hidden = any(part.startswith(".") for part in PurePath(path).parts)
+    return not hidden and not path.endswith((*IMPORTED, *STUBS, *DOCUMENTATION))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from sfbench.errors import Unsteady
 from sfbench.gate.decision import CONFIRM_PAIRS, LOOKS
 from sfbench.gate.judge import Judge
 from sfbench.gate.model import ArmName, SlotValue, Verdict
@@ -33,6 +34,8 @@ class Compared:
     """A look said FAIL, and fresh pairs did not show it."""
     pair_s: float
     """What a pair takes."""
+    stopped: str | None = None
+    """Why no more was measured, where that was neither a decision nor the budget."""
 
 
 class Loop:
@@ -47,11 +50,16 @@ class Loop:
         self._clock = clock
         self._began_s = clock()
         self._pair_s: list[float] = []
+        self._stopped: str | None = None
 
     def run(
         self, measure: Measure, again: Callable[[], AbstractContextManager[Measure]]
     ) -> Compared:
-        """``again`` opens the same sides afresh, for the confirmation of a FAIL."""
+        """``again`` opens the same sides afresh, for the confirmation of a FAIL.
+
+        Raises:
+            Unsteady: not even one pair came to a steady state.
+        """
         slots: list[SlotValue] = []
         verdict = self._until_decided(measure, slots)
         pairs, confirmed = len(self._pair_s), False
@@ -64,15 +72,22 @@ class Loop:
             pairs=pairs,
             slots=tuple(slots),
             confirmed=confirmed,
-            unconfirmed=failed and verdict == "inconclusive",
+            unconfirmed=failed and verdict == "inconclusive" and self._stopped is None,
             pair_s=statistics.median(self._pair_s),
+            stopped=self._stopped,
         )
 
     def _until_decided(self, measure: Measure, slots: list[SlotValue]) -> Verdict:
         for pair in range(LOOKS[-1]):
             if pair and not self._next_look_fits(pair):
                 break
-            slots.extend(self._pair(measure, pair))
+            try:
+                slots.extend(self._pair(measure, pair))
+            except Unsteady as error:
+                if not slots:
+                    raise
+                self._stopped = str(error)
+                break
             verdict = self._judge.so_far(slots) if pair + 1 in LOOKS else None
             if verdict is not None:
                 return verdict
@@ -81,7 +96,14 @@ class Loop:
     def _confirm(self, measure: Measure, slots: list[SlotValue]) -> tuple[Verdict, bool]:
         first, done = tuple(slots), len(self._pair_s)
         numbers = range(done, done + CONFIRM_PAIRS)
-        fresh = [slot for pair in numbers for slot in self._pair(measure, pair)]
+        fresh: list[SlotValue] = []
+        try:
+            for pair in numbers:
+                fresh += self._pair(measure, pair)
+        except Unsteady as error:
+            self._stopped = str(error)
+            slots.extend(fresh)
+            return self._judge.at_end(slots), False
         slots.extend(fresh)
         if self._judge.contaminated(slots):
             return "contaminated", False

@@ -85,6 +85,8 @@ class SideReport:
     parts_half_width: Parts = NOTHING_MEASURED
     """Of the parts' 95 % intervals; None where there is none."""
     fetch_s_per_sample: float | None = None
+    samples_per_step: float | None = None
+    """Of all devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from sfbench.gate.model import (
     Verdict,
 )
 from sfbench.gate.stored import Stored
-from sfbench.gate.words import headline, reasons, warnings
+from sfbench.gate.words import Ending, headline, reasons, warnings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,8 @@ class Subject:
     candidate_commit: str | None = None
     stale_base: bool = False
     """The base has commits that the candidate does not contain."""
+    only_read: tuple[str, ...] = ()
+    """Where both sides imported the same code: changed files that the script may read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ class Seen:
     base_half_width: Parts = NOTHING_MEASURED
     """Of the parts' intervals."""
     candidate_half_width: Parts = NOTHING_MEASURED
+    base_samples_per_step: float | None = None
+    candidate_samples_per_step: float | None = None
     emulated: bool = False
     oversubscribed: bool = False
 
@@ -67,13 +71,17 @@ def compared_report(
     """The document of a gate that has measured at least one pair."""
     options, slots = judge.options, compared.slots
     base, candidate = _sides(subject, judge, slots, seen, stored)
-    unsettled = _unsettled(judge, compared)
+    ending = Ending(
+        shifted=judge.shifted(slots),
+        unsettled=_unsettled(judge, compared),
+        stopped=compared.stopped,
+    )
     report = replace(
         _blank(subject, options, compared.verdict),
         emulated=seen.emulated,
         oversubscribed=seen.oversubscribed,
         pairs=len({slot.pair for slot in slots}),
-        pairs_needed=_most(unsettled.values()),
+        pairs_needed=_most(ending.unsettled.values()),
         pair_s=compared.pair_s,
         change=_estimate(judge.evidence.change(slots)),
         control=_estimate(judge.evidence.control(slots)),
@@ -87,8 +95,10 @@ def compared_report(
     return replace(
         report,
         headline=headline(report),
-        reasons=tuple(reasons(report, shifted=judge.shifted(slots), unsettled=unsettled)),
-        warnings=tuple(warnings(report, stale_base=subject.stale_base)),
+        reasons=tuple(reasons(report, ending)),
+        warnings=tuple(
+            warnings(report, stale_base=subject.stale_base, only_read=subject.only_read)
+        ),
     )
 
 
@@ -138,6 +148,7 @@ def _sides(
         parts=stored.parts if stored else seen.base,
         parts_half_width=stored.parts_half_width if stored else seen.base_half_width,
         fetch_s_per_sample=median([slot.fetch_s_per_sample for slot in mine["base"]]),
+        samples_per_step=seen.base_samples_per_step,
         **_figures(rates, _ratios(rates, ideal)),
     )
     rates = [slot.samples_per_s for slot in mine["candidate"]]
@@ -146,6 +157,7 @@ def _sides(
         parts=seen.candidate,
         parts_half_width=seen.candidate_half_width,
         fetch_s_per_sample=median([slot.fetch_s_per_sample for slot in mine["candidate"]]),
+        samples_per_step=seen.candidate_samples_per_step,
         **_figures(rates, _level(judge.evidence.efficiency(slots)) or _ratios(rates, ideal)),
     )
     return base, candidate

@@ -11,13 +11,9 @@ from sfbench.analyze.steps import job_steps
 from sfbench.analyze.warmup import label_warmup
 from sfbench.collect.frames import step_frame
 from sfbench.collect.model import MeasuredLaunch
-from sfbench.errors import MeasureError
+from sfbench.errors import MeasureError, Unsteady
 from sfbench.gate.model import ArmName, SlotValue
 from sfbench.schema import LaunchRecord
-
-
-class Unsteady(MeasureError):
-    """A launch that never came to a steady state: it gives no number, another may."""
 
 
 def slot_value(arm: ArmName, pair: int, measured: MeasuredLaunch) -> SlotValue:

@@ -38,7 +38,7 @@ def stored_base(result: SweepResult, devices: int) -> Stored:
             no control.
     """
     point = _point(result, devices)
-    rates = _medians([launch.blocks for launch in point.launches])
+    rates = _medians(result.name, [launch.blocks for launch in point.launches])
     if len(rates) < MIN_VALUES:
         raise ResultError(
             f"{result.name}: {len(rates)} launches at {devices} devices say nothing of noise. "
@@ -72,8 +72,11 @@ def _each(share: TimeShare | None, of: Callable[[Share], float | None]) -> Parts
     return Parts(**{field.name: of(getattr(share, field.name)) for field in fields(Parts)})
 
 
-def _medians(launches: Iterable[Sequence[float]]) -> tuple[float, ...]:
-    return tuple(statistics.median(blocks) for blocks in launches if blocks)
+def _medians(name: str, launches: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    rates = tuple(statistics.median(blocks) for blocks in launches if blocks)
+    if any(rate <= 0 for rate in rates):
+        raise ResultError(f"{name}: it holds a rate of 0 samples/s or less: nothing was measured.")
+    return rates
 
 
 def _point(result: SweepResult, devices: int) -> Point:
@@ -91,7 +94,7 @@ def _point(result: SweepResult, devices: int) -> Point:
 
 
 def _cached(name: str, point: Point) -> tuple[float, ...]:
-    rates = _medians([launch.cached_blocks for launch in point.launches])
+    rates = _medians(name, [launch.cached_blocks for launch in point.launches])
     if len(rates) < MIN_VALUES:
         raise ResultError(
             f"{name}: the cached rung was not measured at {point.devices} devices, so nothing "
@@ -102,7 +105,7 @@ def _cached(name: str, point: Point) -> tuple[float, ...]:
 
 def _solo(point: Point) -> float | None:
     steps = [rank.solo_step_s for rank in point.ranks]
-    known = [step for step in steps if step is not None]
+    known = [step for step in steps if step is not None and step > 0]
     if not known or len(known) < len(steps) or point.batch_per_device is None:
         return None
     return point.batch_per_device / statistics.fmean(known)

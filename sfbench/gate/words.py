@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sfbench import units
+from sfbench.analyze.warnings import SAME_BATCH
 from sfbench.gate.calibrations import OLD_DAYS
-from sfbench.gate.decision import CONFIRM_PAIRS, LOOKS
+from sfbench.gate.decision import CONFIRM_PAIRS, LOOKS, MIN_VALUES
 from sfbench.gate.judge import Asked
 from sfbench.gate.model import CalibrationNote, GateReport, Rate, SideReport, Verdict
 
@@ -17,6 +18,8 @@ SUSPECT_EFFICIENCY = 1.05
 """Above this the one-device rate is doubted, not the job admired."""
 GREW = 0.02
 """A part that changed by less than this ratio of the base's step is called unchanged."""
+MOST_NAMED = 3
+"""Files that a warning names."""
 
 TITLES: dict[Verdict, str] = {
     "pass": "PASS",
@@ -48,25 +51,36 @@ def headline(report: GateReport) -> str:
     return f"{title} {rates} samples/s{_interval(report)}."
 
 
-def reasons(
-    report: GateReport, *, shifted: bool, unsettled: Mapping[Asked, int | None]
-) -> Iterator[str]:
-    """Why it is so, and what to do.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What the words need beside the report."""
 
-    ``shifted``: the control's level shifted in time. ``unsettled``: open questions, and how many
-    pairs each would need (None: no practical number).
-    """
+    shifted: bool
+    """The control's level shifted in time."""
+    unsettled: Mapping[Asked, int | None]
+    """Open questions, and how many pairs each would need (None: no practical number)."""
+    stopped: str | None
+    """Why no more was measured."""
+
+
+def reasons(report: GateReport, ending: Ending) -> Iterator[str]:
+    """Why it is so, and what to do."""
     if report.verdict == "contaminated":
-        yield _contaminated(report, shifted=shifted)
+        yield _contaminated(report, shifted=ending.shifted)
     if report.verdict == "inconclusive":
-        yield _inconclusive(report, unsettled)
+        yield ending.stopped or _inconclusive(report, ending.unsettled)
     yield from _floor(report)
     if report.verdict == "fail":
         yield from _why(report)
 
 
-def warnings(report: GateReport, *, stale_base: bool) -> Iterator[str]:
-    """What a reader of the numbers must know."""
+def warnings(
+    report: GateReport, *, stale_base: bool, only_read: Sequence[str] = ()
+) -> Iterator[str]:
+    """What a reader of the numbers must know.
+
+    ``only_read``: changed files that a script may read, where both sides imported the same code.
+    """
     if report.emulated:
         yield "emulated accelerator: its layers take a set time, these are no figures of a device"
     if report.oversubscribed:
@@ -77,10 +91,30 @@ def warnings(report: GateReport, *, stale_base: bool) -> Iterator[str]:
             "gained counts against the candidate. Merge them, or give their common ancestor as "
             "--base"
         )
-    if report.control is None:
+    if only_read:
+        yield (
+            f"both sides imported the same code: the change is in {_names(only_read)}, which the "
+            "script may read"
+        )
+    if report.control is None and report.pairs >= MIN_VALUES:
         yield "no control: the cached rung could not run, so a moving machine would not be noticed"
+    yield from _unlike(report)
     yield from _suspect(report)
     yield from _calibration(report)
+
+
+def _printable(path: str) -> str:
+    """A file name may hold line ends, or bytes that are no text: neither fits into a report."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in path)
+
+
+def _names(paths: Sequence[str]) -> str:
+    """``a.yaml, b.csv, c.csv and 2 more files``."""
+    named = [_printable(path) for path in paths[:MOST_NAMED]]
+    more = len(paths) - len(named)
+    if more:
+        return f"{', '.join(named)} and {more} more file{'' if more == 1 else 's'}"
+    return " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
 
 
 def _devices(count: int) -> str:
@@ -98,17 +132,17 @@ def _interval(report: GateReport) -> str:
 
 
 def _contaminated(report: GateReport, *, shifted: bool) -> str:
-    rest = "Run again when the machine is quiet."
     if shifted:
         return (
             "The machine changed its speed while it was measured: the cached rung, which loads no "
-            f"data, did as well, and stayed there. {rest}"
+            "data, shifted and stayed there. Run again when the machine is quiet."
         )
     by = "" if report.control is None else f" by {100 * report.control.value:+.0f} %"
     return (
-        f"The cached rung, which loads no data, moved as well{by}: either something else on this "
-        "machine changed, or the change is not in the data pipeline alone. What the gate saw says "
-        f"nothing of the pipeline. {rest}"
+        f"The cached rung, which loads no data, differs between the sides{by}. Either the change "
+        "is not in the data pipeline alone (model, batch, communication), which this gate cannot "
+        "judge and no repetition helps: compare two sweeps instead. Or something else on this "
+        "machine changed: then another run differs."
     )
 
 
@@ -249,6 +283,19 @@ def _share(part: str, side: SideReport) -> float:
     """Of a part that is known to have been measured."""
     share: float = getattr(side.parts, part)
     return share
+
+
+def _unlike(report: GateReport) -> Iterator[str]:
+    """The control and efficiency are of steps: they compare only where steps are alike."""
+    base, candidate = report.base, report.candidate
+    if base is None or candidate is None:
+        return
+    before, after = base.samples_per_step, candidate.samples_per_step
+    if before and after and not math.isclose(before, after, rel_tol=SAME_BATCH):
+        yield (
+            f"a step takes {units.count(before)} samples in the base and {units.count(after)} in "
+            "the candidate: neither control nor efficiency compare"
+        )
 
 
 def _suspect(report: GateReport) -> Iterator[str]:

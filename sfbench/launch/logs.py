@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 LAST_LINES = 15
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TAIL_BYTES = 16_384
 
 
@@ -23,8 +26,13 @@ def size_bytes(path: Path) -> int:
 
 def last_lines(path: Path) -> tuple[str, ...]:
     """The end of a log, at most ``LAST_LINES`` lines, blank ones at the end left out."""
-    text = read_from(path, size_bytes(path) - _TAIL_BYTES)
+    text = plain(read_from(path, size_bytes(path) - _TAIL_BYTES))
     return tuple(text.rstrip().splitlines()[-LAST_LINES:])
+
+
+def plain(text: str) -> str:
+    """Without colours and control characters: what a script prints must not steer a terminal."""
+    return _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
 
 
 def read_from(path: Path, offset: int) -> str:

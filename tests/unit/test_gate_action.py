@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sfbench.gate.paths import touched
+from sfbench.plan.settings import GateSettings
+
 GITHUB = Path(__file__).parents[2] / ".github"
 ACTION = GITHUB / "actions" / "gate"
 WORKFLOW = (GITHUB / "workflows" / "scaling-gate.yml").read_text()
@@ -102,6 +105,17 @@ def test_without_a_base_nothing_is_run(tmp_path: Path) -> None:
     assert "::error" in ended.said
 
 
+def test_words_that_no_shell_reads_are_refused(tmp_path: Path) -> None:
+    args = run(tmp_path, SCRIPT_ARGS="--name it's")
+    options = run(tmp_path, OPTIONS='--seconds "4')
+    for ended, named in ((args, "args"), (options, "options")):
+        assert (ended.code, ended.words) == (2, ())
+        assert (
+            f"::error title=sfbench gate::the input {named} cannot be read as in a shell: "
+            "No closing quotation" in ended.said
+        )
+
+
 def test_every_input_reaches_the_script_as_a_variable_only() -> None:
     text = (ACTION / "action.yml").read_text()
     inputs = re.findall(r"^  ([a-z-]+):$", text.split("outputs:")[0], re.MULTILINE)
@@ -112,6 +126,13 @@ def test_every_input_reaches_the_script_as_a_variable_only() -> None:
     assert scripts == ["${{ github.action_path }}/run.sh"]
     variables = re.findall(r"^ {8}([A-Z_]+): ", text, re.MULTILINE)
     assert set(variables) == {*INPUTS, "SFBENCH"}
+
+
+def test_the_workflow_measures_what_its_target_is_made_of() -> None:
+    target, paths = re.findall(r"^ +(?:target|paths): ([^\s#]+)", WORKFLOW, re.MULTILINE)
+    patterns = GateSettings.model_validate({"paths": paths}).paths
+    assert touched([f"workloads/{target}.py"], patterns)
+    assert not touched(["workloads/language.py", "README.md"], patterns)
 
 
 def test_the_workflow_is_safe_for_forks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,10 +217,36 @@ def test_a_side_that_runs_the_working_tree_is_refused(
 
 
 def test_sides_that_run_the_same_files_are_refused(repo: Path, gate: Gate) -> None:
-    (repo / "config.yaml").write_text("batch: 8\n")
+    (repo / "unused.py").write_text("UNUSED = 1\n")
+    (repo / "README.md").write_text("words\n")
+    git(repo, "add", "README.md")
     ended = gate(*BASE)
     assert ended.code == 2
     assert "both sides ran the same code (1 module files are identical)" in ended.err
+
+
+def test_a_change_of_what_the_script_reads_is_measured(repo: Path, gate: Gate) -> None:
+    for name in ("a.csv", "b.csv", "c.csv", "d.csv", "notes.md"):
+        (repo / name).write_text("1\n")
+    (repo / os.fsdecode(b"\xff.yaml")).write_text("batch: 8\n")
+    git(repo, "add", ".")
+    ended = gate(*BASE, "--json")
+    assert ended.code == 0, ended.err
+    assert ended.document["warnings"][0] == (
+        "both sides imported the same code: the change is in a.csv, b.csv, c.csv and 2 more files, "
+        "which the script may read"
+    )
+    git(repo, "commit", "-qm", "second")
+    git(repo, "mv", os.fsdecode(b"\xff.yaml"), "e.yaml")
+    assert "the change is in e.yaml and \ufffd.yaml, which" in gate(*BASE).out.replace("\n", " ")
+
+
+def test_new_files_that_are_not_code_are_on_both_sides(repo: Path, gate: Gate) -> None:
+    (repo / "config.yaml").write_text("batch: 8\n")
+    ended = gate(*BASE)
+    assert ended.code == 2
+    assert "there is nothing to compare" in ended.err
+    assert "until they are staged (`git add`)" in ended.err
 
 
 def test_a_base_that_moved_on_is_warned_about(repo: Path, gate: Gate) -> None:

@@ -140,10 +140,14 @@ def test_a_launch_without_any_module_of_its_checkout_is_refused() -> None:
 
 
 def test_sides_that_ran_the_same_code_are_refused() -> None:
-    check_different([module("train.py", "1")], [module("train.py", "2")])
-    check_different([module("train.py")], [module("train.py"), module("new.py")])
+    one, other = [module("train.py", "1")], [module("train.py", "2")]
+    assert check_different(one, other, ["train.py", "a.yaml"]) == ()
+    assert check_different(one, [*one, module("new.py")], ["new.py"]) == ()
+    unread = ["tool.py", "fast.abi3.so", "fast.pyi", "docs/a.md", "b.rst", ".ci/a.yaml", ".env"]
     with pytest.raises(UsageError, match="both sides ran the same code"):
-        check_different([module("train.py")], [module("train.py")])
+        check_different(one, one, unread)
+    read = ("conf/a.yaml", "names.csv", "run.sh")
+    assert check_different(one, one, [*unread, *read]) == read
 
 
 def plan(script: Path, *args: str) -> SweepPlan:
@@ -183,6 +187,52 @@ def test_a_folder_outside_the_repository_stays(
     monkeypatch.chdir(tmp_path)
     _, code = in_checkout(plan(root / "train.py"), an_arm(root, folder))
     assert code.cwd == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("stands_in", "given", "led_to"),
+    [
+        (".", "repo/a.yaml", "{folder}/a.yaml"),
+        (".", "--config=repo/a.yaml", "--config={folder}/a.yaml"),
+        (".", "./repo/jobs/../a.yaml", "{folder}/a.yaml"),
+        (".", "repo", "{folder}"),
+        (".", "repo/out", "repo/out"),  # yet to be written
+        (".", "images", "images"),
+        (".", "--lr=0.1", "--lr=0.1"),
+        (".", "--config={root}/a.yaml", "--config={folder}/a.yaml"),
+        (".", "alias/a.yaml", "{folder}/a.yaml"),
+        (".", "x" * 300, "x" * 300),
+        (".", "repo/" + "x" * 300, "repo/" + "x" * 300),
+        ("images", "../repo/a.yaml", "{folder}/a.yaml"),
+        ("repo", "a.yaml", "a.yaml"),
+        ("repo", "../repo/a.yaml", "{folder}/a.yaml"),
+        ("repo", "../images", "../images"),
+        ("repo/jobs", "../a.yaml", "../a.yaml"),
+        ("repo/jobs", "--config=../../repo/a.yaml", "--config={folder}/a.yaml"),
+        ("repo/data", "../a.yaml", "{folder}/a.yaml"),  # what is above a link is elsewhere
+        ("repo", "{root}/latest.yaml", "{folder}/latest.yaml"),
+        ("repo", "{root}/../images", "{root}/../images"),
+    ],
+)
+def test_relative_arguments_lead_into_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stands_in: str, given: str, led_to: str
+) -> None:
+    # GIVEN a repository with a link that is tracked and a folder that is not, and one beside it
+    root, folder = tmp_path / "repo", tmp_path / "tmp" / "repo"
+    for top in (root, folder):
+        (top / "jobs").mkdir(parents=True)
+        (top / "a.yaml").touch()
+        (top / "train.py").touch()
+        (top / "latest.yaml").symlink_to("a.yaml")
+    (root / "data").mkdir()
+    (folder / "data").symlink_to(root / "data")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "alias").symlink_to("repo")
+    monkeypatch.chdir(tmp_path / stands_in)
+    # WHEN, THEN
+    given, led_to = (text.format(root=root, folder=folder) for text in (given, led_to))
+    moved, _ = in_checkout(plan(root / "train.py", given), an_arm(root, folder))
+    assert moved.target.args == (led_to,)
 
 
 def test_a_side_without_the_script_is_named(tmp_path: Path) -> None:

@@ -20,12 +20,22 @@ from gates import (
     with_options,
 )
 
+from sfbench.errors import Unsteady
 from sfbench.gate.actions import MOST, annotation_lines
 from sfbench.gate.decision import LOOKS
 from sfbench.gate.junit import render_junit
 from sfbench.gate.loop import Compared
 from sfbench.gate.markdown import MOST_BYTES, render_markdown
-from sfbench.gate.model import CalibrationNote, GateOptions, GateReport, Parts, Rate, Verdict
+from sfbench.gate.model import (
+    ArmName,
+    CalibrationNote,
+    GateOptions,
+    GateReport,
+    Parts,
+    Rate,
+    SlotValue,
+    Verdict,
+)
 from sfbench.gate.report import Seen, Subject, compared_report, to_json, unmeasured_report
 from sfbench.gate.rows import Row, rows
 from sfbench.gate.stored import Stored
@@ -186,7 +196,7 @@ def test_contamination_tells_a_shift_from_a_difference() -> None:
     assert "changed its speed while it was measured" in report_of(machine).reasons[0]
     machine = Machine(RATES, RATES)
     machine.cached = lambda arm, pair: 3000.0 * (0.8 if arm == "candidate" else 1.0)
-    assert "moved as well by -20 %" in report_of(machine).reasons[0]
+    assert "differs between the sides by -20 %" in report_of(machine).reasons[0]
 
 
 def test_a_floor_is_named() -> None:
@@ -215,6 +225,51 @@ def test_warnings_are_told_beside_the_numbers() -> None:
         "the calibration of this machine is 31 days old",
     ]
     assert "160% is above 105%" in found.warnings[4]
+
+
+def test_too_few_pairs_for_a_control_are_no_missing_control() -> None:
+    note = replace(NOTE, budget_s=30.0)
+    found = report_of(Machine(RATES, RATES), with_options(budget_s=30.0), calibration=note)
+    assert (found.pairs, found.control, found.warnings) == (1, None, ())
+
+
+def test_sides_whose_steps_take_different_numbers_of_samples_are_told() -> None:
+    seen = replace(SEEN, base_samples_per_step=64.0, candidate_samples_per_step=128.0)
+    (warning,) = report_of(Machine(RATES, RATES), seen=seen).warnings
+    assert warning.startswith("a step takes 64 samples in the base and 128 in the candidate")
+
+
+def test_a_machine_that_never_settles_later_keeps_what_was_measured() -> None:
+    class Shaken(Machine):
+        def measure(self, arm: ArmName, pair: int) -> SlotValue:
+            if pair == 4:
+                raise Unsteady("base: a launch never came to a steady state")
+            return super().measure(arm, pair)
+
+    found = report_of(Shaken(RATES, RATES))
+    assert (found.verdict, found.pairs) == ("inconclusive", 4)
+    assert found.reasons == ("base: a launch never came to a steady state",)
+    assert found.change is not None
+
+
+def test_a_machine_that_never_settles_in_a_confirmation_confirms_nothing() -> None:
+    class Shaken(Machine):
+        def measure(self, arm: ArmName, pair: int) -> SlotValue:
+            if pair == 7:
+                raise Unsteady("base: a launch never came to a steady state")
+            return super().measure(arm, pair)
+
+    found = report_of(Shaken(RATES, [0.7 * rate for rate in RATES]))
+    assert (found.verdict, found.pairs, found.unconfirmed) == ("inconclusive", 7, False)
+
+
+def test_a_machine_that_never_settles_at_all_gives_no_figures() -> None:
+    class Shaken(Machine):
+        def measure(self, arm: ArmName, pair: int) -> SlotValue:
+            raise Unsteady("base: a launch never came to a steady state")
+
+    with pytest.raises(Unsteady):
+        compare(Shaken(RATES, RATES))
 
 
 def test_a_machine_without_calibration_is_told() -> None:

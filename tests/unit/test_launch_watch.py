@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sfbench.launch.logs import last_lines
 from sfbench.launch.supervise import progress
 from sfbench.launch.watch import Watch
 from sfbench.schema import HEARTBEAT_COLUMNS
@@ -84,3 +87,9 @@ def test_progress_is_a_row_of_the_heartbeat_table_by_name() -> None:
 
     assert (told.phase, told.steps, told.samples_per_s) == ("measuring", 12, 800.0)
     assert (told.half_width, told.measured_s, told.budget_s) == (0.02, 3.5, 10.0)
+
+
+def test_last_lines_of_a_log_do_not_steer_a_terminal(tmp_path: Path) -> None:
+    log = tmp_path / "rank0.log"
+    log.write_text("first\r\n\x1b[31mred\x1b[0m \x1b]0;title\x07\x00done\n10 %\r20 %\n")
+    assert last_lines(log) == ("first", "red done", "10 %", "20 %")

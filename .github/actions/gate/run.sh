@@ -12,8 +12,24 @@ echo "report=$report" >>"${GITHUB_OUTPUT:-/dev/null}"
 
 words=(--base "$BASE" --devices "$DEVICES" --margin "$MARGIN" --budget "$BUDGET")
 [[ -z "$PATHS" ]] || words+=(--paths "$PATHS")
-declare -a more="($(printf '%s' "$OPTIONS" | python3 -c 'import shlex, sys; print(shlex.join(shlex.split(sys.stdin.read())))'))"
-declare -a args="($(printf '%s' "$SCRIPT_ARGS" | python3 -c 'import shlex, sys; print(shlex.join(shlex.split(sys.stdin.read())))'))"
+# The words of an input, quoted so that the shell takes each as it is; where a quote is not closed,
+# what is wrong instead, and a failure.
+quoted() {
+  printf '%s' "$1" | python3 -c 'import shlex, sys
+try:
+    print(shlex.join(shlex.split(sys.stdin.read())))
+except ValueError as error:
+    print(error)
+    sys.exit(1)'
+}
+refuse() {
+  echo "::error title=sfbench gate::the input $1 cannot be read as in a shell: $2"
+  exit 2
+}
+more_words="$(quoted "$OPTIONS")" || refuse options "$more_words"
+arg_words="$(quoted "$SCRIPT_ARGS")" || refuse args "$arg_words"
+declare -a more="($more_words)"
+declare -a args="($arg_words)"
 
 code=0
 "$SFBENCH" gate "$TARGET" "${words[@]}" "${more[@]}" --json \

@@ -1,0 +1,79 @@
+"""Worktrees of commits, registered for as long as a gate runs and no longer."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from sfbench.errors import UsageError
+from sfbench.gate.git import git
+from sfbench.gate.links import Untracked, link_neighbours, link_untracked
+
+PREFIX = "sfbench-gate-"
+"""Begins the name of the temporary folder that both checkouts lie in."""
+MARK = "sfbench-host"
+"""In git's own folder of a worktree: the machine whose temporary folder the checkout lies in."""
+
+
+@contextlib.contextmanager
+def worktree(found: Untracked, beside: Path, commit: str) -> Iterator[Path]:
+    """Check out below the folder ``beside``, under the repository's own name; gone on any exit."""
+    beside.mkdir()
+    root = found.root
+    folder = beside / (root.name or "root")
+    try:
+        git(root, "worktree", "add", "--detach", "--force", str(folder), commit)
+        _mark(root, folder)
+        link_untracked(found, folder)
+        link_neighbours(root, folder)
+        yield folder
+    finally:
+        _remove(root, folder)
+
+
+def forget_leftovers(root: Path) -> None:
+    """Unregister worktrees of gates that were killed, once their temporary folder is gone.
+
+    As ``git worktree prune`` would, which takes a drive that is not mounted, or another machine's
+    temporary folder, for a folder that is gone.
+    """
+    for own, folder in _registered(root):
+        ours = folder.parent.parent.name.startswith(PREFIX) and _host_of(own) == _host()
+        if ours and not folder.exists():
+            shutil.rmtree(own, ignore_errors=True)
+
+
+def _remove(root: Path, folder: Path) -> None:
+    # It fails where an interrupt left half a checkout, or none. The folder goes with the temporary
+    # one around it, and what git knows of it goes here.
+    with contextlib.suppress(UsageError):
+        git(root, "worktree", "remove", "--force", "--force", str(folder))
+    for own, registered in _registered(root):
+        if registered == folder:
+            shutil.rmtree(own, ignore_errors=True)
+
+
+def _mark(root: Path, folder: Path) -> None:
+    for own, registered in _registered(root):
+        if registered == folder:
+            (own / MARK).write_text(_host())
+
+
+def _registered(root: Path) -> Iterator[tuple[Path, Path]]:
+    """Of every worktree git's own folder, and the checkout, which may be gone."""
+    common = root / git(root, "rev-parse", "--git-common-dir")
+    for file in sorted(common.glob("worktrees/*/gitdir")):
+        own = file.parent
+        yield own, (own / file.read_text(errors="surrogateescape").rstrip("\n")).parent
+
+
+def _host_of(own: Path) -> str | None:
+    mark = own / MARK
+    return mark.read_text() if mark.exists() else None
+
+
+def _host() -> str:
+    return socket.gethostname()
