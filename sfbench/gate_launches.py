@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -227,6 +228,9 @@ def _moved_argument(arg: str, here: Path, cwd: Path, arm: Arm) -> str:
         cwd: where the script will start.
         arm: whose checkout the argument is led into.
     """
+    named = _named(arg, arm)
+    if named != arg:
+        return named
     option, equals, value = arg.rpartition("=")
     try:
         if Path(value).is_absolute():
@@ -239,6 +243,18 @@ def _moved_argument(arg: str, here: Path, cwd: Path, arm: Arm) -> str:
     except (OSError, RuntimeError):  # too long for a path, or links in a circle
         return arg
     return f"{option}{equals}{moved}" if leads_in else arg
+
+
+def _named(arg: str, arm: Arm) -> str:
+    """With the checkout in the repository's place, wherever a word names it.
+
+    ``-c/repo/a.yaml``, ``/repo/a:/repo/b``, ``file:///repo/a``, ``["/repo/a"]``.
+    """
+    return re.sub(
+        rf"(^(?:-\w)?|file://|[=,:;\"'\[({{\s]){re.escape(str(arm.root))}(?!/\.\.)(?=$|[/,:;\"'\])}}\s])",
+        lambda found: f"{found[1]}{arm.folder}",
+        arg,
+    )
 
 
 def _stays(value: str, cwd: Path, arm: Arm) -> bool:

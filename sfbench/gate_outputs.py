@@ -85,6 +85,7 @@ def _tried(place: Path, write: Callable[[], None]) -> str | None:
 
 
 def _write_html(outcome: GateOutcome, place: Path) -> None:
+    from sfbench.gate.rows import rows
     from sfbench.report.html import render_html
 
     if outcome.candidate is None:
@@ -92,5 +93,7 @@ def _write_html(outcome: GateOutcome, place: Path) -> None:
         return
     told = outcome.report
     verdict = (told.headline, *told.reasons, *told.warnings)
-    write_whole(place, render_html([outcome.candidate], outcome.base, verdict=verdict))
+    figures = [(row.name, row.base, row.candidate, row.change) for row in rows(told)]
+    page = render_html([outcome.candidate], outcome.base, verdict=verdict, figures=figures)
+    write_whole(place, page)
     say(f"Report: {place}")

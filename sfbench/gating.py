@@ -19,11 +19,11 @@ from sfbench.gate.arms import Arms, checked_out, swapped
 from sfbench.gate.calibration import Calibration, calibrate
 from sfbench.gate.control import BAND
 from sfbench.gate.fingerprint import Fingerprint, differences, fingerprint, of_result
-from sfbench.gate.git import changed_paths, commit_of, contains, root_of
+from sfbench.gate.git import changed_paths, commit_of, contains, listed, root_of
 from sfbench.gate.judge import AgainstStored, Evidence, Judge, Paired, median
 from sfbench.gate.loop import Compared, Loop, Measure
 from sfbench.gate.model import ArmName, CalibrationNote, GateOptions, GateReport, SlotValue
-from sfbench.gate.paths import touched
+from sfbench.gate.paths import idle, rooted, touched
 from sfbench.gate.report import Seen, Subject, compared_report, unmeasured_report
 from sfbench.gate.schedule import pair_orders
 from sfbench.gate.sides import Side, side_result
@@ -97,9 +97,14 @@ def gate_commit(
     root = root_of(job.plan.target.script)
     commit = commit_of(root, base_ref)
     subject = _subject(job, base_ref)
-    if paths and not touched(changed_paths(root, commit), paths):
+    patterns = [rooted(pattern, root, Path.cwd()) for pattern in paths]
+    changed = changed_paths(root, commit) if patterns else ()
+    if patterns and not touched(changed, patterns):
         reason = f"Nothing that changed since {base_ref} matches {', '.join(paths)}."
-        return GateOutcome(report=unmeasured_report(subject, job.options, "not-touched", reason))
+        report = unmeasured_report(subject, job.options, "not-touched", reason)
+        slips = idle((*changed, *listed(root, "ls-files")), patterns)
+        warned = tuple(f"--paths: no file matches {pattern}" for pattern in slips)
+        return GateOutcome(report=replace(report, warnings=warned))
     known = calibrations.load(_calibrated_job(job))
     with checked_out(root, base_ref) as arms:
         subject = replace(

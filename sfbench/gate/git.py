@@ -73,6 +73,11 @@ def root_of(path: Path) -> Path:
     except UsageError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise  # git is missing, not the repository
+        if "dubious ownership" in str(error):
+            raise UsageError(
+                f"{path} is in a repository of another user, which git does not trust: "
+                f"git config --global --add safe.directory {path.parent}"
+            ) from error
         raise UsageError(
             f"{path} is not in a git repository: `--base` needs one to take the other side from. "
             "Use --baseline RESULT instead."
@@ -85,11 +90,15 @@ def commit_of(root: Path, ref: str) -> str:
     Raises:
         UsageError: unknown; a shallow clone is named as the likely cause.
     """
+    if not ref.strip():
+        raise UsageError("--base is empty: give a branch, a tag or a commit to compare with")
     try:
         return git(
             root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"
         )
     except UsageError as error:
+        if ref == "HEAD":
+            raise UsageError(f"{root} has no commit yet: make one first") from error
         shallow = git(root, "rev-parse", "--is-shallow-repository") == "true"
         hint = (
             " This clone is shallow: fetch the whole history (in GitHub Actions: fetch-depth: 0)."

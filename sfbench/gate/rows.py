@@ -8,7 +8,14 @@ from sfbench import units
 from sfbench.gate.model import Estimate, GateReport, SideReport
 from sfbench.schema import Interval
 
-_SHARES = (("data loading", "data"), ("communication", "communication"), ("compute", "compute"))
+_SHARES = (
+    ("data loading", "data"), ("communication", "communication"), ("compute", "compute"),
+    ("host contention", "host"), ("straggler", "straggler"), ("jitter", "jitter"),
+)  # fmt: skip
+_ALWAYS = 3
+"""Of these that are shown whether they changed or not."""
+_CHANGED = 0.02
+"""Of the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +48,7 @@ def rows(report: GateReport) -> tuple[Row, ...]:
             candidate=_percent(candidate.efficiency, candidate.efficiency_interval),
             change=units.MISSING,
         ),
-        *(_share(name, part, base, candidate) for name, part in _SHARES),
+        *_shares(base, candidate),
         Row(
             name="loader worker, per sample",
             base=units.seconds(base.fetch_s_per_sample),
@@ -63,6 +70,23 @@ def change(at: Estimate | None) -> str:
     if at is None:
         return units.MISSING
     return f"{100 * at.value:+.0f} % ({100 * at.low:+.0f} to {100 * at.high:+.0f})"
+
+
+def _shares(base: SideReport, candidate: SideReport) -> list[Row]:
+    """What changed most comes first."""
+    shown = [
+        share
+        for place, share in enumerate(_SHARES)
+        if place < _ALWAYS or _moved(share[1], base, candidate) > _CHANGED
+    ]
+    shown.sort(key=lambda share: -_moved(share[1], base, candidate))
+    return [_share(name, part, base, candidate) for name, part in shown]
+
+
+def _moved(part: str, base: SideReport, candidate: SideReport) -> float:
+    """By how much a share differs; 0 where one side has none."""
+    before, after = getattr(base.parts, part), getattr(candidate.parts, part)
+    return 0.0 if before is None or after is None else abs(after - before)
 
 
 def _share(name: str, part: str, base: SideReport, candidate: SideReport) -> Row:

@@ -46,6 +46,7 @@ def side_result(side: Side, plan: SweepPlan, machine: Machine, anchor: float | N
         one_pass=plan.one_pass,
         points=tuple(_anchored(point, side.slots, anchor) for point in analysis.points),
         environment=side.environment,
+        duration_s=sum(launch.outcome.wall_s for launch in side.launches),
     )
 
 

@@ -124,6 +124,8 @@ class GateSettings(BaseModel):
         patterns = tuple(part.strip() for w in words for part in w.split(",") if part.strip())
         if words and not patterns:
             raise ValueError(_A_PATTERN)
+        if any(set("{}") & set(pattern) for pattern in patterns):
+            raise ValueError("braces are not known; give each name by itself")
         return patterns
 
 

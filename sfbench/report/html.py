@@ -15,10 +15,12 @@ def render_html(
     baseline: SweepResult | None = None,
     *,
     verdict: Sequence[str] = (),
+    figures: Sequence[tuple[str, str, str, str]] = (),
 ) -> str:
     """The report of one or more results, each beside ``baseline`` where there is one.
 
-    ``verdict``: sentences of a gate that measured both in turn; they open the page.
+    ``verdict``: sentences of a gate that measured both in turn; they open the page, with its
+    ``figures``: name, of the base, of the candidate, and the change.
     """
     views = [result_view(result, f"r{i}", baseline) for i, result in enumerate(results)]
     environment = jinja2.Environment(
@@ -28,4 +30,5 @@ def render_html(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(results=views, verdict=verdict)
+    page = environment.get_template("report.html.j2")
+    return page.render(results=views, verdict=verdict, figures=figures)

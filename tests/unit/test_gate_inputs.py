@@ -13,7 +13,7 @@ from sfbench.errors import ResultError, ScriptError, UsageError
 from sfbench.gate.arms import Arm
 from sfbench.gate.fingerprint import differences, of_result
 from sfbench.gate.imports import check_code, check_different
-from sfbench.gate.paths import touched
+from sfbench.gate.paths import idle, rooted, touched
 from sfbench.gate.stored import stored_base
 from sfbench.gate_launches import in_checkout
 from sfbench.plan.model import SweepPlan, Target
@@ -71,6 +71,50 @@ def without_control(point: Point) -> Point:
 
 def with_eight(point: Point) -> SweepResult:
     return replace(GOLDEN, points=(*GOLDEN.points[:3], point))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("[dt]ata/*.py", "data/a.py", True),
+        ("data/[!a].py", "data/a.py", False),
+        ("data/[!a].py", "data/b.py", True),
+        ("[a", "[a", True),
+        ("**", "a/b.py", True),
+        ("**/", "a/b.py", True),
+    ],
+)
+def test_brackets_and_everything(pattern: str, path: str, matches: bool) -> None:
+    assert touched([path], [pattern]) is matches
+
+
+@pytest.mark.parametrize(
+    ("pattern", "below"),
+    [
+        ("data/**", "data/**"),
+        ("./a.py", "a.py"),
+        (".", "**"),
+        ("./", ""),
+        ("..", "**"),
+        ("../data/a.py", "data/a.py"),
+        ("/repo", "**"),
+        ("/repo/data/*", "data/*"),
+    ],
+)
+def test_patterns_are_taken_from_where_a_person_stands(pattern: str, below: str) -> None:
+    root = Path("/repo")
+    here = root if pattern == "." else root / "jobs"
+    assert rooted(pattern, root, here) == below
+    assert touched(["data/a.py", "a.py"], [below])
+
+
+def test_patterns_that_lead_out_are_refused() -> None:
+    with pytest.raises(UsageError, match="outside of /repo"):
+        rooted("../../other/a.py", Path("/repo"), Path("/repo/jobs"))
+
+
+def test_a_pattern_that_nothing_matches_is_a_likely_slip() -> None:
+    assert idle(["data/a.py", "b.py"], ["data/**", "typo/**", "b.py"]) == ["typo/**"]
 
 
 def test_a_stored_result_becomes_a_base() -> None:
@@ -201,6 +245,15 @@ def test_a_folder_outside_the_repository_stays(
         (".", "--lr=0.1", "--lr=0.1"),
         (".", "--config={root}/a.yaml", "--config={folder}/a.yaml"),
         (".", "alias/a.yaml", "{folder}/a.yaml"),
+        (".", "{root}/lr=0.1/a.yaml", "{folder}/lr=0.1/a.yaml"),
+        (".", "-c{root}/a.yaml", "-c{folder}/a.yaml"),
+        (".", "{root}/a:{root}/b", "{folder}/a:{folder}/b"),
+        (".", "--data={root}/a,{root}/b", "--data={folder}/a,{folder}/b"),
+        (".", "file://{root}/a", "file://{folder}/a"),
+        (".", '["{root}/a"]', '["{folder}/a"]'),
+        (".", "{root}", "{folder}"),
+        (".", "{root}-old/a", "{root}-old/a"),
+        (".", "/elsewhere{root}/a", "/elsewhere{root}/a"),
         (".", "x" * 300, "x" * 300),
         (".", "repo/" + "x" * 300, "repo/" + "x" * 300),
         ("images", "../repo/a.yaml", "{folder}/a.yaml"),

@@ -87,6 +87,7 @@ def test_a_verdict_is_told_everywhere(
     assert page.exists() is case.page
     if case.page:
         assert f"{case.title}: 2 devices" in page.read_text()
+        assert "control (no data loading)" in page.read_text()
 
 
 @pytest.mark.parametrize(

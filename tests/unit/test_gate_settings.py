@@ -62,6 +62,7 @@ def test_calibrations_and_records_take_them_too(repo: Path, gate: Gate, launches
         ("min-efficiency = true", "min_efficiency = True: give a percentage or a ratio"),
         ("budget = 0", "budget = 0: expected a number of seconds from 1 up"),
         ("seconds = 'long'", "seconds = 'long': expected a number of seconds from 0.5 up"),
+        ("paths = 'a.{py,txt}'", "paths = 'a.{py,txt}': braces are not known; give each name"),
         ("paths = 3", "paths = 3: give at least one pattern"),
         ("base = 3", "base = 3: "),
     ],

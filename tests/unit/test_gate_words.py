@@ -320,8 +320,8 @@ def test_figures_as_rows() -> None:
         Row(name="samples/s", base="2564 ±3", candidate="1974 ±3", change="-23 % (-23 to -23)"),
         Row(name="efficiency", base="80.1% ±0.1", candidate="61.7% ±0.1", change="–"),
         Row(name="data loading, of the step", base="2%", candidate="25%", change="–"),
-        Row(name="communication, of the step", base="13%", candidate="10%", change="–"),
         Row(name="compute, of the step", base="80%", candidate="62%", change="–"),
+        Row(name="communication, of the step", base="13%", candidate="10%", change="–"),
         Row(
             name="loader worker, per sample",
             base="4.10 ms", candidate="9.80 ms", change="–",
