@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import sysconfig
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from sfbench.schema import CodeRoot, ModuleFile
 TOOL = __name__.split(".", maxsplit=1)[0]
 """This package measures; it is no part of what is compared."""
 INSTALLED = "site-packages"
+_PYTHON = tuple(
+    f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+"""An environment may lie in the repository, with a standard library of its own."""
 
 
 def enter(code: CodeRoot) -> None:
@@ -27,13 +32,16 @@ def enter(code: CodeRoot) -> None:
 def imported(code: CodeRoot) -> tuple[ModuleFile, ...]:
     """Every module file imported from the checkout, and any from the person's own, by path.
 
-    Installed packages do not count, even where their environment lies inside the checkout. A file
+    Python itself and installed packages do not count, even where their environment lies inside the
+    checkout. A file
     that git does not track is linked into the checkout: it counts as imported from there.
     """
     found = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or INSTALLED in file or name.split(".")[0] == TOOL:
+            continue
+        if file.startswith(_PYTHON):
             continue
         told = _file(Path(os.path.normpath(file)), code)
         if told is not None:
@@ -48,9 +56,10 @@ def together(of_ranks: Iterable[Sequence[ModuleFile]]) -> tuple[ModuleFile, ...]
 
 
 def _moved(entry: str, code: CodeRoot) -> str:
-    path = Path(entry)
-    if entry and path.is_relative_to(code.instead_of) and INSTALLED not in entry:
-        return str(Path(code.folder) / path.relative_to(code.instead_of))
+    # By its name, and else by what it leads to: it may be named through a link to the repository.
+    for path in (Path(entry), Path(os.path.realpath(entry))):
+        if entry and path.is_relative_to(code.instead_of) and INSTALLED not in entry:
+            return str(Path(code.folder) / path.relative_to(code.instead_of))
     return entry
 
 

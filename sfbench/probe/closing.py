@@ -100,7 +100,7 @@ def _modules(session: Session) -> tuple[ModuleFile, ...]:
     """Ranks as a rule import the same: only those that do not send theirs."""
     if session.job.code is None:
         return ()
-    mine = checkout.imported(session.job.code)
+    mine = checkout.together([checkout.imported(session.job.code), session.fetching.modules()])
     digest = hashlib.sha256(repr(mine).encode()).digest()
     first = session.control.all_gather(digest)[0]
     return () if session.rank and digest == first else mine

@@ -1,15 +1,19 @@
 """How long the dataset takes per batch, measured where it happens: inside the loader's workers.
 
 Forked workers install the hook and write into a small file of their own, which the rank adds up at
-the end. Workers that start by spawn do not, and then nothing is known (never zero). Without workers
-the training thread fetches by itself: what that costs its steps tell, and no hook is needed.
+the end. Where checkouts are compared they leave what they have imported beside it. Workers that
+start by spawn do neither, and then nothing is known (never zero). Without workers the training
+thread fetches by itself: what that costs its steps tell, and no hook is needed.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import mmap
 import os
 import struct
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -20,7 +24,9 @@ import numpy as np
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils import fetch as torch_fetch
 
+from sfbench.probe import checkout
 from sfbench.probe.patches import Patches
+from sfbench.schema import CodeRoot, ModuleFile
 
 _ROW = struct.Struct("5d")
 _DATASET, _BATCHES, _WALL_S, _CPU_S, _DELAY_S = range(5)
@@ -40,8 +46,12 @@ class FetchCost:
 class FetchHooks:
     """Times ``fetch`` of torch's dataset fetchers in forked workers."""
 
-    def __init__(self, launch_dir: Path, rank: int) -> None:
+    def __init__(self, launch_dir: Path, rank: int, code: CodeRoot | None = None) -> None:
+        """``code``: the checkout whose modules are of interest."""
         self._prefix = str(launch_dir / f"fetch-{rank}-")
+        self._code = code
+        self._known = 0
+        """Modules of this process that have been looked at."""
         self._folder = launch_dir
         self._rank = rank
         self._tables: dict[int, _Totals] = {}
@@ -68,6 +78,22 @@ class FetchHooks:
             delay_s=float(total[_DELAY_S]),
         )
 
+    def modules(self) -> list[ModuleFile]:
+        """What workers of this rank have imported."""
+        files = self._folder.glob(f"modules-{self._rank}-*.json")
+        return [ModuleFile(**module) for path in files for module in json.loads(path.read_text())]
+
+    def _note_modules(self) -> None:
+        """A worker may import what its rank never does: in ``__getitem__``, say."""
+        if self._code is None or len(sys.modules) == self._known:
+            return
+        self._known = len(sys.modules)
+        found = [dataclasses.asdict(module) for module in checkout.imported(self._code)]
+        place = self._folder / f"modules-{self._rank}-{os.getpid()}.json"
+        part = place.with_suffix(".part")
+        part.write_text(json.dumps(found))
+        part.replace(place)
+
     def _around(self, original: Any) -> Any:
         def fetch(fetcher: Any, index: Any) -> Any:
             wall, cpu, delay = time.perf_counter(), time.thread_time(), run_delay_s()
@@ -77,6 +103,7 @@ class FetchHooks:
                 self._totals(fetcher).add(
                     time.perf_counter() - wall, time.thread_time() - cpu, run_delay_s() - delay
                 )
+                self._note_modules()
 
         return fetch
 

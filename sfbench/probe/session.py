@@ -79,7 +79,7 @@ class Session:
             trains=lambda: bool(self.updates.by_key),
         )
         self.collectives = CollectiveHooks()
-        self.fetching = FetchHooks(Path(job.launch_dir), rank)
+        self.fetching = FetchHooks(Path(job.launch_dir), rank, job.code)
         self.loads = LoadMeter()
         self.witness = Witness(self)
         self.unavailable: dict[str, str] = {}

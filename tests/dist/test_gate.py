@@ -135,6 +135,30 @@ def test_a_pipeline_from_the_working_tree_is_refused(repo: Path) -> None:
     assert f"{repo}/pipeline.py was imported from the working tree" in ended.said
 
 
+def test_what_only_a_loader_worker_imports_is_seen(repo: Path) -> None:
+    # GIVEN a script whose workers import a module that the rank itself never does
+    text = (repo / "train.py").read_text()
+    head = "    def __getitem__(self, index"
+    assert text.count(head) == 1
+    line = next(line for line in text.splitlines(keepends=True) if line.startswith(head))
+    (repo / "train.py").write_text(text.replace(line, f"{line}        import lazy\n\n"))
+    (repo / "lazy.py").write_text("COST_S = 1\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-qm", "second")
+    # WHEN only that module differs THEN it is measured
+    (repo / "lazy.py").write_text("COST_S = 2\n")
+    ended = gate(repo, "--budget", "1")
+    assert (ended.code, ended.document["pairs"]) == (3, 1), ended
+    # AND WHEN it comes from the person's own tree THEN that is refused
+    path = f"import sys\n\n        sys.path.insert(0, {str(repo)!r})\n        import lazy\n"
+    (repo / "train.py").write_text(text.replace(line, f"{line}        {path}\n"))
+    git(repo, "commit", "-qam", "third")
+    (repo / "train.py").write_text((repo / "train.py").read_text() + "# a word\n")
+    ended = gate(repo, "--budget", "1")
+    assert (ended.code, ended.document) == (2, {}), ended
+    assert f"{repo}/lazy.py was imported from the working tree" in ended.said
+
+
 ON_RANK_1 = """
 import os
 
