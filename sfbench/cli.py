@@ -70,6 +70,8 @@ def _exit_code_of(own: list[str]) -> int | str:
         say("sfbench: interrupted")
         return InterruptedSweep.exit_code
     except SystemExit as end:
+        if end.code == InterruptedSweep.exit_code:
+            say("sfbench: interrupted")
         return end.code or 0
     except Unexpected as unexpected:
         return told(unexpected.error)

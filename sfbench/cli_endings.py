@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import signal
+import time
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,10 @@ from sfbench.errors import SfbenchError, UsageError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 """No room is left: such an error names no file."""
+
+
+ENDING_S = 10.0
+"""How long a first signal is obeyed before a second one is."""
 
 
 class Unexpected(Exception):
@@ -57,13 +62,21 @@ def told(error: Exception) -> int:
 
 @contextlib.contextmanager
 def terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM ends a sweep as Ctrl-C does: everything it started is ended first."""
+    """SIGTERM ends a sweep as Ctrl-C does: everything it started is ended first.
+
+    Another signal does not disturb that: build servers send two within seconds.
+    """
+    until_s = 0.0
 
     def interrupt(signum: int, frame: Any) -> None:
-        raise KeyboardInterrupt
+        nonlocal until_s
+        if time.monotonic() >= until_s:
+            until_s = time.monotonic() + ENDING_S
+            raise KeyboardInterrupt
 
     # SIGHUP: the terminal was closed. Under nohup it is ignored, and stays so.
-    signals = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
+    every = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signals = [number for number in every if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, interrupt) for number in signals}
     try:
         yield

@@ -62,15 +62,24 @@ class Scaling:
     def gate(self, target: str | Path, args: Sequence[str] = (), **options: Any) -> GateReport:
         """Run the gate: ``base="main"`` or ``baseline="results/nightly"``.
 
-        ``report.verdict`` is ``pass``, ``fail``, ``inconclusive`` and so on, as in ``gate --json``.
+        ``report.verdict`` is ``pass``, ``fail``, ``inconclusive``, ``contaminated`` or
+        ``not-touched``, as in ``gate --json``.
 
         Raises:
+            ScriptError: a side is broken: its script failed.
+            MeasureError: a side could not be measured.
             SfbenchError: as the command would say.
         """
         from sfbench.api import gate
+        from sfbench.errors import MeasureError, ScriptError
 
         report = gate(target, args, **options)
-        times_s = [1 / s.samples_per_s for s in report.slots if s.arm == "candidate"]
+        if report.verdict == "broken":
+            raise ScriptError(" ".join(report.reasons))
+        if report.verdict == "not-measured":
+            raise MeasureError(" ".join(report.reasons))
+        samples = (report.candidate and report.candidate.samples_per_step) or 1.0
+        times_s = [samples / s.samples_per_s for s in report.slots if s.arm == "candidate"]
         if times_s:
             self._tell(times_s, _gated(report))
         return report

@@ -18,7 +18,7 @@ from sfbench.gate.candidate import tree_of, working_tree_commit
 from sfbench.gate.git import commit_of
 from sfbench.gate.links import untracked
 from sfbench.gate.model import ArmName
-from sfbench.gate.worktrees import PREFIX, forget_leftovers, worktree
+from sfbench.gate.worktrees import PREFIX, alive, forget_leftovers, worktree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +88,7 @@ def _two_worktrees(root: Path, first: str, second: str) -> Iterator[tuple[Path, 
     forget_leftovers(root)
     with (
         tempfile.TemporaryDirectory(prefix=PREFIX) as temporary,
+        alive(Path(temporary)),
         worktree(found, Path(temporary).resolve() / "a", first) as a,
         worktree(found, Path(temporary).resolve() / "b", second) as b,
     ):

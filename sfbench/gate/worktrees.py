@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import shutil
 import socket
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from sfbench.gate.links import Untracked, link_neighbours, link_untracked
 
 PREFIX = "sfbench-gate-"
 """Begins the name of the temporary folder that both checkouts lie in."""
+LOCK = "running"
+"""In that folder: a file that its gate keeps locked."""
 MARK = "sfbench-host"
 """In git's own folder of a worktree: the machine whose temporary folder the checkout lies in."""
 
@@ -35,15 +38,36 @@ def worktree(found: Untracked, beside: Path, commit: str) -> Iterator[Path]:
 
 
 def forget_leftovers(root: Path) -> None:
-    """Unregister worktrees of gates that were killed, once their temporary folder is gone.
+    """Remove worktrees of gates that were killed, with their temporary folders.
 
     As ``git worktree prune`` would, which takes a drive that is not mounted, or another machine's
     temporary folder, for a folder that is gone.
     """
     for own, folder in _registered(root):
-        ours = folder.parent.parent.name.startswith(PREFIX) and _host_of(own) == _host()
-        if ours and not folder.exists():
+        temporary = folder.parent.parent
+        if not temporary.name.startswith(PREFIX) or _host_of(own) != _host():
+            continue
+        if not temporary.exists() or _is_left(temporary):
+            shutil.rmtree(temporary, ignore_errors=True)
             shutil.rmtree(own, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def alive(temporary: Path) -> Iterator[None]:
+    """Mark a temporary folder as one of a gate that runs, however that may end."""
+    with (temporary / LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _is_left(temporary: Path) -> bool:
+    """Whether its gate was killed: nobody holds the lock any more."""
+    try:
+        with (temporary / LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # held, or not made yet
+        return False
+    return True
 
 
 def _remove(root: Path, folder: Path) -> None:

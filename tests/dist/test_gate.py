@@ -190,11 +190,14 @@ def test_ctrl_c_leaves_nothing(repo: Path) -> None:
     try:
         _wait_for_rank(process)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=LIMIT_S)
+        # and a second time, as build servers do
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=LIMIT_S)[1]
     finally:
         process.kill()
         process.wait()
     assert process.returncode == 130
+    assert said.endswith("sfbench: interrupted\n")
     assert list((repo.parent / "tmp").glob("sfbench-*")) == []
 
 

@@ -428,6 +428,30 @@ def test_leftovers_of_a_killed_gate_are_forgotten_and_no_others(
     assert left.startswith(str(tmp_path / "drive"))
 
 
+def test_the_folder_of_a_killed_gate_goes_with_the_next_one(repo: Path) -> None:
+    (repo / "train.py").write_text("print(2)\n")
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(repo)], stdout=subprocess.PIPE, text=True, check=False
+    )
+    left = Path(killed.stdout.strip()).parents[1]
+    # GIVEN beside it a gate that runs
+    with checked_out(repo, "main") as alive:
+        assert not left.exists()
+        with checked_out(repo, "main"):
+            assert alive.base.folder.exists()
+        assert alive.base.folder.exists()
+    assert run(repo, "worktree", "list").count("\n") == 0
+
+
+def test_what_cannot_be_a_base_is_told(repo: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--base is empty"):
+        commit_of(repo, " ")
+    (tmp_path / "unborn").mkdir()
+    run(tmp_path / "unborn", "init", "-q")
+    with pytest.raises(UsageError, match="no commit yet"):
+        commit_of(tmp_path / "unborn", "HEAD")
+
+
 # ---- commits -------------------------------------------------------------------------------------
 
 

@@ -18,8 +18,10 @@ from test_gate_inputs import GOLDEN, eight
 from sfbench import api
 from sfbench.collect.load import Results, load
 from sfbench.collect.result import write_result
-from sfbench.errors import MeasureError, ResultError, UsageError
-from sfbench.gate.report import compared_report
+from sfbench.errors import MeasureError, ResultError, ScriptError, UsageError
+from sfbench.gate.model import GateOptions, Verdict
+from sfbench.gate.report import Subject, compared_report, unmeasured_report
+from sfbench.pytest_plugin import MeasuredClock, Scaling
 
 EIGHT = eight()
 assert EIGHT.global_batch is not None
@@ -112,6 +114,19 @@ def test_a_gate_s_figures_go_through_it_as_well(run: Run, pytester: pytest.Pytes
     assert (shares["base"]["data"], shares["candidate"]["data"]) == (0.02, 0.2455)
     assert told["extra_info"]["change"]["value"] == pytest.approx(-0.23, abs=0.01)
     assert told["stats"]["max"] == pytest.approx(1 / 1970)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "error"), [("broken", ScriptError), ("not-measured", MeasureError)]
+)
+def test_a_gate_that_gave_nothing_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verdict: Verdict, error: type[Exception]
+) -> None:
+    subject = Subject(target="train", against="main")
+    report = unmeasured_report(subject, GateOptions(), verdict, "candidate is broken: no codec")
+    monkeypatch.setattr(api, "gate", lambda *args, **options: report)
+    with pytest.raises(error, match="no codec"):
+        Scaling(tmp_path, MeasuredClock()).gate("train.py", base="main")
 
 
 def test_a_second_sweep_in_a_test_gives_its_result(run: Run) -> None:
