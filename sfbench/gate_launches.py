@@ -181,8 +181,8 @@ def opened(job: GateJob, observer: GateObserver) -> Iterator[Sides]:
             threads=plan.threads_per_device, device_type=plan.device_type
         ) as launcher:
             yield Sides(job, launcher, logs, observer)
-    except (ScriptError, MeasureError):
-        kept = any(logs.iterdir())
+    except (ScriptError, MeasureError) as error:
+        kept = any(logs.iterdir()) and not isinstance(error, Unsteady)
         raise
     finally:
         if not kept:
@@ -276,7 +276,9 @@ def _broken(
         return MeasureError(f"{arm}: {launched.outcome.status}")
     if error.kind == "interrupted":
         return InterruptedSweep(error.message)
-    last = "".join(f"\n    {line}" for line in error.last_lines)
+    # What the probe itself has said there is in the message.
+    lines = [line for line in error.last_lines if not line.startswith("sfbench: ")]
+    last = "".join(f"\n    {line}" for line in lines)
     text = f"{error.message}{last}\nThe ranks' logs: {logs}"
     if error.script_fault:
         return ScriptError(f"{arm} is broken: {text}")

@@ -25,7 +25,7 @@ def render_junit(report: GateReport) -> str:
     skipped = report.verdict in {"inconclusive", "contaminated", "not-touched"}
     for tag, applies in (("failure", failed), ("error", error), ("skipped", skipped)):
         if applies:
-            element = ET.SubElement(case, tag, message=_fit(report.headline), type=report.verdict)
+            element = ET.SubElement(case, tag, message=_fit(_message(report)), type=report.verdict)
             element.text = _fit("\n".join(report.reasons))
     ET.SubElement(case, "system-out").text = _fit(_figures(report))
     suite = ET.Element(
@@ -42,6 +42,12 @@ def render_junit(report: GateReport) -> str:
     suites.append(suite)
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _message(report: GateReport) -> str:
+    """Where there are no figures, why."""
+    why = report.reasons[0].splitlines()[:1] if report.base is None and report.reasons else []
+    return " ".join([report.headline, *why])
 
 
 def _figures(report: GateReport) -> str:

@@ -50,7 +50,7 @@ def rows(report: GateReport) -> tuple[Row, ...]:
         ),
         *_shares(base, candidate),
         Row(
-            name="loader worker, per sample",
+            name="loading, per sample",
             base=units.seconds(base.fetch_s_per_sample),
             candidate=units.seconds(candidate.fetch_s_per_sample),
             change=units.MISSING,

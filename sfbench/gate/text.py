@@ -80,4 +80,5 @@ def _table(found: Sequence[Row]) -> Iterator[str]:
 def _wrapped(text: str, width: int) -> Iterator[str]:
     """Lines of a text; an error's own lines stay as they are."""
     for line in text.splitlines():
-        yield from textwrap.wrap(line, width, subsequent_indent="", drop_whitespace=True) or [""]
+        own = line.startswith("    ")
+        yield from [line] if own else textwrap.wrap(line, width) or [""]

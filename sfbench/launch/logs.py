@@ -7,6 +7,8 @@ from pathlib import Path
 
 LAST_LINES = 15
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)")
+_COMMANDS = re.compile(r"^(\s*)(::|##\[)", re.MULTILINE)
+"""GitHub Actions obeys lines of a log that begin like this."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TAIL_BYTES = 16_384
 
@@ -31,8 +33,9 @@ def last_lines(path: Path) -> tuple[str, ...]:
 
 
 def plain(text: str) -> str:
-    """Without colours and control characters: what a script prints must not steer a terminal."""
-    return _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+    """Without what steers a terminal or a build server: a script may print anything."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _COMMANDS.sub(r"\1.\2", _CONTROLS.sub("", _ESCAPES.sub("", lines)))
 
 
 def read_from(path: Path, offset: int) -> str:

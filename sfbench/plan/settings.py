@@ -96,7 +96,7 @@ def _ratio(value: Any) -> Any:
         except ValueError:
             value = 0.0
     if not isinstance(value, int | float) or not 0 < value < 1:
-        raise ValueError("give a percentage or a ratio, as in 8% or 0.08")
+        raise ValueError("give a percentage or a ratio between 0 and 100%, as in 8% or 0.08")
     return value
 
 

@@ -30,7 +30,7 @@ LEAVES = {
 }  # fmt: skip
 # What ties stages together; nothing but a front may import one.
 FRONTS = {
-    "__init__", "api", "checking", "cli", "cli_endings", "cli_gate", "console",
+    "__init__", "__main__", "api", "checking", "cli", "cli_endings", "cli_gate", "console",
     "gate_launches", "gate_outputs", "gate_progress", "gating", "progress", "pytest_plugin",
     "sweeps",
 }  # fmt: skip

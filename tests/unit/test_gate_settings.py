@@ -58,7 +58,10 @@ def test_calibrations_and_records_take_them_too(repo: Path, gate: Gate, launches
     ("line", "told"),
     [
         ("margn = 0.1", "margn = 0.1: there is no such setting. Did you mean margin?"),
-        ("margin = 8", "margin = 8: give a percentage or a ratio, as in 8% or 0.08."),
+        (
+            "margin = 8",
+            "margin = 8: give a percentage or a ratio between 0 and 100%, as in 8% or 0.08.",
+        ),
         ("min-efficiency = true", "min_efficiency = True: give a percentage or a ratio"),
         ("budget = 0", "budget = 0: expected a number of seconds from 1 up"),
         ("seconds = 'long'", "seconds = 'long': expected a number of seconds from 0.5 up"),

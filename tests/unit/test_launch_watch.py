@@ -91,5 +91,7 @@ def test_progress_is_a_row_of_the_heartbeat_table_by_name() -> None:
 
 def test_last_lines_of_a_log_do_not_steer_a_terminal(tmp_path: Path) -> None:
     log = tmp_path / "rank0.log"
-    log.write_text("first\r\n\x1b[31mred\x1b[0m \x1b]0;title\x07\x00done\n10 %\r20 %\n")
-    assert last_lines(log) == ("first", "red done", "10 %", "20 %")
+    log.write_text(
+        "first\r\n\x1b[31mred\x1b[0m \x1b]0;title\x07\x00done\n10 %\r20 %\n ::error::x\n"
+    )
+    assert last_lines(log) == ("first", "red done", "10 %", "20 %", " .::error::x")

@@ -31,13 +31,17 @@ arg_words="$(quoted "$SCRIPT_ARGS")" || refuse args "$arg_words"
 declare -a more="($more_words)"
 declare -a args="($arg_words)"
 
+read -ra tool <<<"$SFBENCH"
 code=0
-"$SFBENCH" gate "$TARGET" "${words[@]}" "${more[@]}" --json \
+"${tool[@]}" gate "$TARGET" "${words[@]}" "${more[@]}" --json \
   --markdown "$report/gate.md" --junit "$report/gate.xml" --report "$report/gate.html" \
   -- "${args[@]}" >"$report/gate.json" || code=$?
 if [[ -s "$report/gate.json" ]]; then
   verdict="$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["verdict"])' "$report/gate.json")"
   echo "verdict=$verdict" >>"${GITHUB_OUTPUT:-/dev/null}"
+fi
+if ((code == 2)) && [[ ! -s "$report/gate.json" ]]; then
+  echo "::error title=sfbench gate::nothing was measured: the log of this step says what is wrong"
 fi
 # Undecided is no fault of the change, unless one says so.
 if ((code == 3)) && [[ "$FAIL_UNDECIDED" != true ]]; then
