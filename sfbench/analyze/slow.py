@@ -19,13 +19,13 @@ from scipy import special
 
 from sfbench.analyze.intervals import Array
 
-MIN_CYCLES = 4
-"""Two in each half."""
+MIN_CYCLES = 3
+"""Two in one half, one in the other. So few name only a rank that is much slower than noise."""
 NOISE_P = 0.0025
 """One-sided p below which an excess is above noise.
 
 A rank that is the largest in both halves by chance is scored on halves that both flatter it. With
-2 to 8 ranks alike and 4 to 18 cycles this level names one in at most 1 % of the launches.
+2 to 8 ranks alike and 3 to 18 cycles this level names one in at most 1 % of the launches.
 """
 MIN_BATCHES = 8
 """Fewer batches do not tell how much batches differ."""

@@ -162,13 +162,13 @@ def test_without_solo_the_rest_is_known() -> None:
 
 def test_too_few_cycles_tell_no_slow_rank() -> None:
     found = ladder(
-        cycles_=3, train=0.06, cached=0.05, unsynced=[[0.04, 0.05]] * 4, solo=[0.04, 0.05]
+        cycles_=2, train=0.06, cached=0.05, unsynced=[[0.04, 0.05]] * 4, solo=[0.04, 0.05]
     )
     got = shares_of(found).time_share
     assert got.data.value == pytest.approx(1 / 6)
     assert got.communication.value == pytest.approx(0.0)
     for part in ("compute", "host", "straggler", "jitter"):
-        assert getattr(got, part).reason == "3 cycles were measured, 4 tell a slow rank"
+        assert getattr(got, part).reason == "2 cycles were measured, 3 tell a slow rank"
 
 
 def test_a_cycle_cut_short_is_not_used() -> None:
@@ -248,14 +248,17 @@ def test_a_disturbed_turn_alone_counts_as_well() -> None:
     assert shares_of(found).seconds.compute.value == pytest.approx(0.05)
 
 
-def test_noise_makes_no_straggler() -> None:
-    # GIVEN 400 healthy launches of 8 ranks and 8 cycles, with 3 % noise
+@pytest.mark.parametrize("cycles_", [3, 4, 8, 18])
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_noise_makes_no_straggler(cycles_: int, ranks: int) -> None:
+    # GIVEN 1000 healthy launches with 3 % noise
     rng = np.random.default_rng(11)
-    found = [pick_slow(1 + 0.03 * rng.standard_normal((8, 8))) for _ in range(400)]
+    shape = cycles_, ranks
+    found = [pick_slow(1 + 0.03 * rng.standard_normal(shape)) for _ in range(1000)]
     # THEN about 1 % name a rank, and the excess is zero on average
-    assert sum(one.rank is not None for one in found) <= 12
+    assert sum(one.rank is not None for one in found) <= 15
     mean = float(np.mean([one.excess_s.mean() for one in found]))
-    assert abs(mean) < 0.002
+    assert abs(mean) < 0.003
 
 
 def test_a_slow_rank_in_noise_is_found() -> None:
@@ -296,7 +299,7 @@ def test_batches_are_told_apart_by_their_place_in_the_ring() -> None:
     assert got == pytest.approx(np.array([[1.2, 2.2], [3.2, 4.2], [5.1, 6.1]]))
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (8, 1)])
+@pytest.mark.parametrize("shape", [(2, 4), (8, 1)])
 def test_a_slow_rank_needs_cycles_and_ranks(shape: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="slow"):
         pick_slow(np.ones(shape))
