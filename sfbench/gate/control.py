@@ -18,8 +18,10 @@ ALPHA = 0.01
 """Two-sided error of the statement that it differs at all."""
 LEVEL_BAND = 0.12
 """Its level may shift by this ratio while both sides are measured. Pairs are close in time, so less
-than that hardly touches their ratios. A program that takes one core of two from a job of two busy
-ranks costs the control 14 to 20 %."""
+than that hardly touches their ratios."""
+BOTH_BANDS = 0.05, 0.10
+"""The same where the job's own level shifts with it: of the control, and of the job. A program that
+took one core of two from a job of two ranks cost either 10 to 20 %."""
 LEAST_AFTER = 2
 """Pairs on either side of a shift: one alone is a burst."""
 
@@ -30,17 +32,27 @@ def differs(at: Centre, band: float) -> bool:
     return abs(at.mean) > math.log1p(band) and not moved.low <= 0.0 <= moved.high
 
 
-def shifted(levels: Sequence[float]) -> bool:
+def shifted(levels: Sequence[float], job: Sequence[float]) -> bool:
     """Whether the control's level shifted and stayed there.
 
-    ``levels``: log of its rate, of each pair in order. A shift is a place in time before and after
-    which the medians differ by more than ``LEVEL_BAND`` and no two levels overlap.
+    ``levels``: log of its rate, of each pair in order; ``job``: log of the job's, mean over both
+    sides. A shift is a place in time before and after which no two levels overlap, and the medians
+    differ by more than ``LEVEL_BAND``; or, of both together and in one direction, ``BOTH_BANDS``.
     """
-    return any(_apart(levels[:k], levels[k:]) for k in range(LEAST_AFTER, len(levels) - 1))
+    places = range(LEAST_AFTER, len(levels) - LEAST_AFTER + 1)
+    return any(_differ(_step(levels, place), _step(job, place)) for place in places)
 
 
-def _apart(before: Sequence[float], after: Sequence[float]) -> bool:
+def _differ(control: float, job: float) -> bool:
+    if abs(control) > math.log1p(LEVEL_BAND):
+        return True
+    least, least_job = map(math.log1p, BOTH_BANDS)
+    return control * job > 0 and abs(control) > least and abs(job) > least_job
+
+
+def _step(levels: Sequence[float], place: int) -> float:
+    """By how much the median differs after a place in time; 0 where levels overlap."""
+    before, after = levels[:place], levels[place:]
     if not (max(before) < min(after) or max(after) < min(before)):
-        return False
-    step = statistics.median(after) - statistics.median(before)
-    return abs(step) > math.log1p(LEVEL_BAND)
+        return 0.0
+    return statistics.median(after) - statistics.median(before)

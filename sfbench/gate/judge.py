@@ -41,8 +41,8 @@ class Evidence(Protocol):
         """The same of the cached rung."""
         ...
 
-    def levels(self, slots: Sequence[SlotValue]) -> list[float]:
-        """Log of the cached rung's samples/s, of each pair in order."""
+    def levels(self, slots: Sequence[SlotValue]) -> list[tuple[float, float]]:
+        """Logs of the cached rung's samples/s and of the job's, of each pair in order."""
         ...
 
     def efficiency(self, slots: Sequence[SlotValue]) -> Centre | None:
@@ -64,9 +64,16 @@ class Paired:
         """Of the pairs in which both sides have it."""
         return _centre([math.log(c / b) for b, c in self._cached(slots)])
 
-    def levels(self, slots: Sequence[SlotValue]) -> list[float]:
-        """Mean over both sides."""
-        return [math.log(b * c) / 2 for b, c in self._cached(slots)]
+    def levels(self, slots: Sequence[SlotValue]) -> list[tuple[float, float]]:
+        """Means over both sides."""
+        return [
+            (
+                math.log(b.cached_samples_per_s * c.cached_samples_per_s) / 2,
+                math.log(b.samples_per_s * c.samples_per_s) / 2,
+            )
+            for b, c in pairs(slots)
+            if b.cached_samples_per_s and c.cached_samples_per_s
+        ]
 
     def efficiency(self, slots: Sequence[SlotValue]) -> Centre | None:
         """Each pair by its own anchor, by the usual one where it has none."""
@@ -103,13 +110,17 @@ class AgainstStored:
 
     def control(self, slots: Sequence[SlotValue]) -> Centre | None:
         """The same of the cached rung."""
-        here = _centre(self.levels(slots))
+        here = _centre([control for control, _ in self.levels(slots)])
         there = _centre([math.log(rate) for rate in self._stored.cached_rates])
         return None if here is None or there is None else difference(here, there)
 
-    def levels(self, slots: Sequence[SlotValue]) -> list[float]:
+    def levels(self, slots: Sequence[SlotValue]) -> list[tuple[float, float]]:
         """Of each launch."""
-        return [math.log(s.cached_samples_per_s) for s in slots if s.cached_samples_per_s]
+        return [
+            (math.log(s.cached_samples_per_s), math.log(s.samples_per_s))
+            for s in slots
+            if s.cached_samples_per_s
+        ]
 
     def efficiency(self, slots: Sequence[SlotValue]) -> Centre | None:
         """By the stored anchor."""
@@ -159,7 +170,8 @@ class Judge:
 
     def shifted(self, slots: Sequence[SlotValue]) -> bool:
         """Whether the control's level shifted in time."""
-        return control.shifted(self.evidence.levels(slots))
+        levels = self.evidence.levels(slots)
+        return control.shifted([own for own, _ in levels], [job for _, job in levels])
 
     def questions(self, slots: Sequence[SlotValue]) -> list[Question]:
         """What is asked, as far as there are values for it; empty where any is without."""

@@ -89,12 +89,21 @@ def test_a_hog_that_starts_during_the_confirmation_is_noticed() -> None:
 
 
 def test_a_shift_is_more_than_a_burst_or_drift() -> None:
-    assert not shifted([0.0, 0.0, -0.5, 0.0, 0.0, 0.0])
-    assert not shifted([0.0, -0.02, -0.04, -0.06, -0.08, -0.10])
-    assert shifted([0.0, 0.01, 0.0, -0.3, -0.31, -0.3])
-    # what a hog on one of two cores did to a vision job
-    assert shifted([6.866, 6.829, 6.867, 6.711, 6.654, 6.723])
-    assert not shifted([0.0])
+    steady = [0.0] * 6
+    assert not shifted([0.0, 0.0, -0.5, 0.0, 0.0, 0.0], steady)
+    assert not shifted([0.0, -0.02, -0.04, -0.06, -0.08, -0.10], steady)
+    assert shifted([0.0, 0.01, 0.0, -0.3, -0.31, -0.3], steady)
+    assert not shifted([0.0], [0.0])
+
+
+def test_a_small_shift_is_one_where_the_job_shifts_with_it() -> None:
+    # GIVEN what a hog on one of two cores did to a vision job: control, and job
+    control = [6.839, 6.860, 6.844, 6.794, 6.650, 6.784, 6.709, 6.755]
+    job = [6.586, 6.594, 6.584, 6.543, 6.366, 6.423, 6.422, 6.439]
+    assert shifted(control, job)
+    assert not shifted(control, [6.5] * 8)
+    assert not shifted(control, [-level for level in job])
+    assert not shifted([6.8] * 8, job)
 
 
 def test_a_floor_fails_a_candidate_that_is_no_slower() -> None:
