@@ -78,9 +78,9 @@ class Scaling:
             raise ScriptError(" ".join(report.reasons))
         if report.verdict == "not-measured":
             raise MeasureError(" ".join(report.reasons))
-        samples = (report.candidate and report.candidate.samples_per_step) or 1.0
-        times_s = [samples / s.samples_per_s for s in report.slots if s.arm == "candidate"]
-        if times_s:
+        samples = report.candidate.samples_per_step if report.candidate else None
+        if samples is not None:
+            times_s = [samples / s.samples_per_s for s in report.slots if s.arm == "candidate"]
             self._tell(times_s, _gated(report))
         return report
 

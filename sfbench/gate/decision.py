@@ -94,6 +94,12 @@ def estimate(at: Centre, confidence: float = 0.95) -> Estimate:
     )
 
 
+def level(at: Centre) -> Estimate:
+    """The level itself that a centre of logarithms shows, with its interval."""
+    change = estimate(at)
+    return Estimate(value=1 + change.value, low=1 + change.low, high=1 + change.high)
+
+
 def decide(at: Centre, limit: float) -> Decision:
     """Judge after a look's number of pairs; in between it is always ``continue``.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TypedDict
 
-from sfbench.gate.decision import MIN_VALUES, Centre, centre, estimate, pairs_needed
+from sfbench.gate.decision import MIN_VALUES, Centre, centre, estimate, level, pairs_needed
 from sfbench.gate.judge import Asked, Judge, median
 from sfbench.gate.loop import Compared
 from sfbench.gate.model import (
@@ -152,13 +152,14 @@ def _sides(
         **_figures(rates, _ratios(rates, ideal)),
     )
     rates = [slot.samples_per_s for slot in mine["candidate"]]
+    own = judge.evidence.efficiency(slots)
     candidate = SideReport(
         commit=subject.candidate_commit,
         parts=seen.candidate,
         parts_half_width=seen.candidate_half_width,
         fetch_s_per_sample=median([slot.fetch_s_per_sample for slot in mine["candidate"]]),
         samples_per_step=seen.candidate_samples_per_step,
-        **_figures(rates, _level(judge.evidence.efficiency(slots)) or _ratios(rates, ideal)),
+        **_figures(rates, _ratios(rates, ideal) if own is None else level(own)),
     )
     return base, candidate
 
@@ -189,17 +190,7 @@ def _mean(values: Sequence[float]) -> Estimate | float:
     """Trimmed mean, as of what is decided by; of fewer than it takes, the median alone."""
     if len(values) < MIN_VALUES:
         return statistics.median(values)
-    found = _level(centre([math.log(value) for value in values]))
-    assert found is not None
-    return found
-
-
-def _level(at: Centre | None) -> Estimate | None:
-    """A level itself, where ``estimate`` gives the change."""
-    if at is None:
-        return None
-    change = estimate(at)
-    return Estimate(value=1 + change.value, low=1 + change.low, high=1 + change.high)
+    return level(centre([math.log(value) for value in values]))
 
 
 def _estimate(at: Centre | None) -> Estimate | None:

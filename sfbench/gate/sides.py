@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from sfbench.analyze.points import analyze
 from sfbench.collect.frames import step_frame
 from sfbench.collect.model import MeasuredLaunch
-from sfbench.gate.decision import MIN_VALUES, centre, estimate
+from sfbench.gate.decision import MIN_VALUES, centre, level
 from sfbench.gate.model import SlotValue
 from sfbench.plan.machine import Machine
 from sfbench.plan.model import SweepPlan
@@ -57,6 +57,6 @@ def _anchored(point: Point, slots: Sequence[SlotValue], anchor: float | None) ->
     ratios = [slot.samples_per_s / ideal for slot in slots]
     efficiency = Interval(value=statistics.median(ratios), low=None, high=None)
     if len(ratios) >= MIN_VALUES:
-        found = estimate(centre([math.log(ratio) for ratio in ratios]))
-        efficiency = Interval(value=1 + found.value, low=1 + found.low, high=1 + found.high)
+        found = level(centre([math.log(ratio) for ratio in ratios]))
+        efficiency = Interval(value=found.value, low=found.low, high=found.high)
     return replace(point, efficiency=efficiency, ideal_samples_per_s=ideal)

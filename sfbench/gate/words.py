@@ -251,13 +251,13 @@ class _Change:
 
 
 def _changes(base: SideReport, candidate: SideReport) -> dict[str, _Change]:
-    """Of the parts that both sides have measured."""
+    """Of the parts that both sides have measured. Noise may put a part below nothing: it is 0."""
     slower = base.samples_per_s / candidate.samples_per_s
     before, after = dataclasses.asdict(base.parts), dataclasses.asdict(candidate.parts)
     wide = dataclasses.asdict(base.parts_half_width), dataclasses.asdict(candidate.parts_half_width)
     return {
         part: _Change(
-            value=after[part] * slower - before[part],
+            value=max(after[part], 0.0) * slower - max(before[part], 0.0),
             half_width=math.hypot(wide[0][part] or 0.0, (wide[1][part] or 0.0) * slower),
         )
         for part in _PARTS
@@ -267,7 +267,7 @@ def _changes(base: SideReport, candidate: SideReport) -> dict[str, _Change]:
 
 def _grew(part: str, base: SideReport, candidate: SideReport) -> str:
     before, after = max(_share(part, base), 0.0), _share(part, candidate)
-    if after <= before:
+    if after <= before:  # what has grown is above 0, and so is what it has grown from here
         times = after / before * base.samples_per_s / candidate.samples_per_s
         return f"{_PARTS[part]} takes {times:.2g} times as long per sample"
     text = f"{_PARTS[part]} grew from {units.percent(before)} to {units.percent(after)} of the step"

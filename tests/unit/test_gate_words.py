@@ -174,6 +174,15 @@ def test_a_part_whose_interval_holds_no_growth_is_not_blamed() -> None:
     assert reason.startswith("Which part of the step grew could not be told")
 
 
+@pytest.mark.parametrize("after", [-0.05, 0.0, 0.01])
+def test_a_part_that_noise_puts_below_nothing_is_not_blamed(after: float) -> None:
+    seen = replace(SEEN, base=replace(LIGHT, communication=-0.13))
+    seen = replace(seen, candidate=replace(HEAVY, communication=after))
+    (reason,) = report_of(Machine(RATES, [0.77 * r for r in RATES]), seen=seen).reasons
+    assert reason.startswith("Data loading grew from 2% to 25% of the step")
+    assert "communication and compute unchanged" in reason
+
+
 def test_a_part_that_takes_longer_is_named_though_its_share_fell() -> None:
     # GIVEN a step that takes twice as long, half of it compute where it was 80 %
     parts = Parts(compute=0.5, host=0.02, communication=0.06, data=0.42)
