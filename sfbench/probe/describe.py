@@ -95,8 +95,8 @@ def _source(session: Session, loop: Loop) -> str:
         return "model-input"
     if isinstance(loop.primary, int):
         return "batches()"
-    iterator = session.loaders.iterators.get(loop.primary)
-    return "indices" if getattr(iterator, "_sfbench_counted", False) else "batch"
+    source = session.loaders.sources.get(session.loaders.iterators.get(loop.primary))
+    return "indices" if source is not None and source.counted else "batch"
 
 
 def _buckets(model: Any) -> tuple[int, ...]:

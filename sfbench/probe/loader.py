@@ -1,9 +1,9 @@
 """Hooks on DataLoader iteration: who fetched, how long it took, how many samples came.
 
-Hooked below any subclass: the iterator's ``__next__`` and the loader's ``__iter__``. A loader that
-iterates another one in the same thread counts once, as the outer one. Two DataLoader objects over
-the same dataset with the same batch size and kind of sampler are the same loader (scripts make
-them anew each epoch).
+Hooked below any subclass, in the iterator that all of torch's loaders use: it is given its loader
+when it is made. So a subclass may make its iterators by itself. A loader that iterates another one
+in the same thread counts once, as the outer one. Two DataLoader objects over the same dataset with
+the same batch size and kind of sampler are the same loader (scripts make them anew each epoch).
 """
 
 from __future__ import annotations
@@ -23,12 +23,18 @@ from torch.utils.data import (
     SequentialSampler,
     SubsetRandomSampler,
 )
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+from torch.utils.data.dataloader import (
+    _BaseDataLoaderIter,
+    _DatasetKind,
+    _MultiProcessingDataLoaderIter,
+    _SingleProcessDataLoaderIter,
+)
 
 from sfbench.feeding import Batches
 from sfbench.probe.batch import samples_in
 from sfbench.probe.events import Event, Fetch
 from sfbench.probe.patches import Patches
+from sfbench.probe.weak import WeakTable
 
 SETTLE_POLL_S = 0.002
 
@@ -60,6 +66,26 @@ class Replay(Protocol):
 _LISTS = {list, tuple}
 
 
+class Source:
+    """What is known of one iterator of a loader."""
+
+    __slots__ = ("counted", "counts", "drained", "key", "loader", "replayed")
+
+    def __init__(self, key: Hashable, loader: Any) -> None:
+        self.key = key
+        self.loader = loader
+        self.counts: deque[int | None] = deque()
+        """Samples of the batches that are under way, where the indices tell them."""
+        self.counted = False
+        """They did for the last batch."""
+        self.restart()
+
+    def restart(self) -> None:
+        """A pass begins."""
+        self.counts.clear()
+        self.replayed = self.drained = 0
+
+
 class LoaderHooks:
     """Installs itself on torch's loaders and feeds events."""
 
@@ -73,6 +99,8 @@ class LoaderHooks:
         self.iterators: dict[Hashable, Any] = {}
         """The newest real iterator of each loader."""
         self.loaders: dict[Hashable, Any] = {}
+        self.sources: WeakTable[Source] = WeakTable()
+        """By iterator."""
         self._next: Any = None
 
     def install(self, patches: Patches) -> None:
@@ -81,7 +109,9 @@ class LoaderHooks:
         patches.wrap(_BaseDataLoaderIter, "__next__", self._around_next)
         patches.wrap(_BaseDataLoaderIter, "_next_index", self._around_next_index)
         patches.wrap(_BaseDataLoaderIter, "_reset", self._around_reset)
-        patches.wrap(DataLoader, "_get_iterator", self._around_get_iterator)
+        patches.wrap(_BaseDataLoaderIter, "__init__", self._around_made)
+        for kind in (_SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter):
+            patches.wrap(kind, "__init__", self._around_whole_made)
         patches.wrap(DataLoader, "__iter__", self._around_iter)
         patches.wrap(Batches, "__next__", self._around_source_next)
 
@@ -95,11 +125,12 @@ class LoaderHooks:
         for _ in range(queued if iterator is not None else 0):
             try:
                 self._next(iterator)
-                if getattr(iterator, "_sfbench_counts", None):
-                    iterator._sfbench_counts.popleft()
             except StopIteration:
                 break
-            iterator._sfbench_drained = getattr(iterator, "_sfbench_drained", 0) + 1
+            source = self._source(iterator)
+            if source.counts:
+                source.counts.popleft()
+            source.drained += 1
         return queued
 
     def settle(self, key: Hashable, limit_s: float) -> None:
@@ -124,14 +155,33 @@ class LoaderHooks:
         self.loaders[key] = loader
         return key
 
-    def _around_get_iterator(self, original: Any) -> Any:
-        def get_iterator(loader: Any) -> Any:
-            iterator = original(loader)
-            iterator._sfbench_key = key = self._key(loader)
-            self.iterators[key] = iterator
-            return iterator
+    def _source(self, iterator: Any) -> Source:
+        """What is known of an iterator; one that was made before the probe came has no loader."""
+        known = self.sources.get(iterator)
+        return self.sources.put(iterator, Source(id(iterator), None)) if known is None else known
 
-        return get_iterator
+    def _around_made(self, original: Any) -> Any:
+        def init(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            key = self._key(loader)
+            self.sources.put(iterator, Source(key, loader))
+            self.iterators[key] = iterator
+            if self._nested():
+                original(iterator, loader, *args, **kwargs)
+            else:
+                # The loader's class starts its passes by itself, with iterators of its own kind.
+                self._started(key, lambda: original(iterator, loader, *args, **kwargs))
+
+        return init
+
+    def _around_whole_made(self, original: Any) -> Any:
+        def init(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            if self._nested():
+                original(iterator, loader, *args, **kwargs)
+            else:  # the same, and what is timed holds the start of its workers
+                key = self._key(loader)
+                self._started(key, lambda: original(iterator, loader, *args, **kwargs))
+
+        return init
 
     def _around_iter(self, original: Any) -> Any:
         def iterate(loader: Any) -> Any:
@@ -149,28 +199,28 @@ class LoaderHooks:
         def next_batch(iterator: Any) -> Any:
             if getattr(self._depth, "value", 0):
                 return original(iterator)
-            key = getattr(iterator, "_sfbench_key", None) or id(iterator)
+            source = self._source(iterator)
+            key = source.key
             replays = self._replay.active and self._replay.replays(key)
-            if replays or hasattr(iterator, "_sfbench_replayed"):
-                self._end_in_time(iterator, key, replays=replays)
+            if replays or source.replayed:
+                self._end_in_time(iterator, source, replays=replays)
             if replays:
                 return self.replayed(key)
-            return self._fetched(key, original, iterator)
+            return self._fetched(key, original, iterator, source.counts)
 
         return next_batch
 
-    def _end_in_time(self, iterator: Any, key: Hashable, *, replays: bool) -> None:
+    def _end_in_time(self, iterator: Any, source: Source, *, replays: bool) -> None:
         """A pass in which batches were replayed ends after as many as ever.
 
         Scripts rely on it, and what they do between two passes is no part of loading.
         """
-        replayed = getattr(iterator, "_sfbench_replayed", 0)
-        drained = getattr(iterator, "_sfbench_drained", 0)
-        length = pass_length(self.loaders.get(key))
-        if length is not None and iterator._num_yielded - drained + replayed >= length:
-            self._unfinished.discard(key)
+        length = pass_length(source.loader)
+        done = iterator._num_yielded - source.drained + source.replayed
+        if length is not None and done >= length:
+            self._unfinished.discard(source.key)
             raise StopIteration
-        iterator._sfbench_replayed = replayed + replays
+        source.replayed += replays
 
     def _around_source_next(self, original: Any) -> Any:
         def next_batch(source: Any) -> Any:
@@ -180,28 +230,28 @@ class LoaderHooks:
             self._alive.setdefault(key, source)
             if self._replay.replays(key):
                 return self.replayed(key)
-            return self._fetched(key, original, source)
+            return self._fetched(key, original, source, None)
 
         return next_batch
 
     def _around_next_index(self, original: Any) -> Any:
         def next_index(iterator: Any) -> Any:
             index = original(iterator)
-            if not hasattr(iterator, "_sfbench_counts"):
-                iterator._sfbench_counts = deque()
+            source = self._source(iterator)
             listed = type(index) in _LISTS
-            iterator._sfbench_counted = listed and iterator._dataset_kind == _DatasetKind.Map
-            iterator._sfbench_counts.append(len(index) if iterator._sfbench_counted else None)
+            source.counted = listed and iterator._dataset_kind == _DatasetKind.Map
+            source.counts.append(len(index) if source.counted else None)
             return index
 
         return next_index
 
     def _around_reset(self, original: Any) -> Any:
         def reset(iterator: Any, *args: Any, **kwargs: Any) -> Any:
-            iterator._sfbench_counts = deque()
-            for name in ("_sfbench_replayed", "_sfbench_drained"):
-                vars(iterator).pop(name, None)
-            return original(iterator, *args, **kwargs)
+            source = self._source(iterator)
+            source.restart()
+            if self._nested():
+                return original(iterator, *args, **kwargs)
+            return self._started(source.key, lambda: original(iterator, *args, **kwargs))
 
         return reset
 
@@ -217,11 +267,11 @@ class LoaderHooks:
         began = time.perf_counter()
         self._depth.value = 1
         try:
-            iterator = make()
+            made = make()
         finally:
             self._depth.value = 0
         self._told_start(key, began)
-        return iterator
+        return made
 
     def _told_start(self, key: Hashable, began: float) -> None:
         left = key in self._unfinished
@@ -229,7 +279,7 @@ class LoaderHooks:
         main, grad = threading.get_ident() == self._main, torch.is_grad_enabled()
         self.feed(Fetch(key, began, time.perf_counter(), 0, main, grad, True, left))
 
-    def _fetched(self, key: Hashable, original: Any, source: Any) -> Any:
+    def _fetched(self, key: Hashable, original: Any, source: Any, counts: Any) -> Any:
         """Time a fetch. In every step: as few calls as can be."""
         depth, began = self._depth, time.perf_counter()
         depth.value = 1
@@ -240,7 +290,6 @@ class LoaderHooks:
             raise
         finally:
             depth.value = 0
-        counts = getattr(source, "_sfbench_counts", None)
         known = counts.popleft() if counts else None
         samples = samples_in(batch) if known is None else known
         grad = torch.is_grad_enabled()

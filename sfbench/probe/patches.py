@@ -1,36 +1,114 @@
-"""Replace attributes of libraries and put every one of them back."""
+"""One tap per function of a library: who listens to its calls, and what stands there meanwhile.
+
+A listener is a function that makes a stand-in around what it is given. The stand-in of a tap is
+made anew whenever a listener comes or leaves; with none left, the original is back. So nobody who
+has seen enough costs anything any more.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
+
+Make = Callable[[Any], Any]
+"""Makes a stand-in around an original."""
 
 _ABSENT = object()
 
 
+class Tap:
+    """One function of a library. Those who listen first are the innermost."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self._owner, self._name = owner, name
+        self._own = vars(owner).get(name, _ABSENT)
+        self.original = getattr(owner, name)
+        """What stood there before, looked up and not bound."""
+        self._standing: Any = self._own
+        self._listeners: list[Listener] = []
+
+    def add(self, make: Make) -> Listener:
+        """Listen from now on."""
+        listener = Listener(self, make)
+        self._listeners.append(listener)
+        self.rebuild()
+        return listener
+
+    def drop(self, listener: Listener) -> None:
+        """Listen no longer; no harm in doing it twice."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+            self.rebuild()
+
+    def restore(self) -> None:
+        """Put the original back, whatever the script has put there since."""
+        self._listeners.clear()
+        self._put(self._own)
+
+    def rebuild(self) -> None:
+        """Make the stand-in from those who listen now."""
+        if vars(self._owner).get(self._name, _ABSENT) is not self._standing:
+            return  # the script has wrapped ours: it calls what it found there
+        if not self._listeners:
+            self._put(self._own)
+            return
+        call = self.original
+        for listener in self._listeners:
+            call = _dressed(listener.make(call), self.original)
+        self._put(call)
+
+    def _put(self, value: Any) -> None:
+        if value is not _ABSENT:
+            setattr(self._owner, self._name, value)
+        elif self._name in vars(self._owner):
+            delattr(self._owner, self._name)
+        self._standing = value
+
+
+class Listener:
+    """One who listens to a tap."""
+
+    def __init__(self, tap: Tap, make: Make) -> None:
+        self._tap = tap
+        self.make = make
+
+    def swap(self, make: Make) -> None:
+        """Go on listening, at the same place, with another function."""
+        self.make = make
+        self._tap.rebuild()
+
+    def leave(self) -> None:
+        """Having seen enough, listen no longer."""
+        self._tap.drop(self)
+
+
 class Patches:
-    """A stack of replaced attributes. ``restore`` undoes them, last one first."""
+    """The taps of a measurement. ``restore`` removes them all, the last one first."""
 
     def __init__(self) -> None:
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._taps: dict[tuple[int, str], Tap] = {}
 
-    def replace(self, owner: Any, name: str, value: Any) -> Any:
-        """Set ``owner.name`` to ``value`` and return what stood there (looked up, not bound)."""
-        own = vars(owner).get(name, _ABSENT)
-        before = getattr(owner, name)
-        setattr(owner, name, value)
-        self._undo.append((owner, name, own))
-        return before
+    def wrap(self, owner: Any, name: str, make: Make) -> Listener:
+        """Listen to ``owner.name``: ``make(original)`` stands in for it."""
+        tap = self._taps.get((id(owner), name))
+        if tap is None:
+            tap = self._taps[id(owner), name] = Tap(owner, name)
+        return tap.add(make)
 
-    def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Replace ``owner.name`` by ``make(owner.name)``."""
-        self.replace(owner, name, make(getattr(owner, name)))
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """Put ``value`` where ``owner.name`` stands."""
+        self.wrap(owner, name, lambda original: value)
 
     def restore(self) -> None:
         """Put everything back. Safe to call twice."""
-        while self._undo:
-            owner, name, own = self._undo.pop()
-            if own is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, own)
+        while self._taps:
+            self._taps.popitem()[1].restore()
+
+
+def _dressed(stand_in: Any, original: Any) -> Any:
+    """With the name, the signature and the attributes of what it stands for.
+
+    Libraries look at them: at the arguments of a loader before they make it again, for example.
+    """
+    return functools.update_wrapper(stand_in, original)

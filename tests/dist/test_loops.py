@@ -72,7 +72,7 @@ def test_loop(run_script: Runner, script: str) -> None:
 
 ON_ALL_RUNGS = (
     "accumulate_no_sync.py", "data_pass.py", "gan.py", "grad_scaler.py", "n_critic.py",
-    "optimizer_anew.py", "static_graph.py", "stepped_twice.py", "sync_batchnorm.py",
+    "optimizer_anew.py", "own_iterator.py", "static_graph.py", "stepped_twice.py", "sync_batchnorm.py",
     "thread_prefetch.py", "train_accuracy.py", "unused_parameters.py", "validation_rank0.py",
     "zip_range.py",
 )  # fmt: skip
@@ -128,6 +128,13 @@ def test_worker_start_methods(run_script: Runner, method: str) -> None:
     check(run, shape_of("workers.py"))
     assert run.record is not None
     assert run.record.loop.loader_workers == 1
+
+
+def test_workers_of_a_loader_that_makes_its_iterators_are_known(run_script: Runner) -> None:
+    run = run_script("own_iterator.py")
+    assert run.record is not None, run.story
+    assert (run.record.loop.loader_workers, run.record.loop.samples_from) == (1, "indices")
+    assert [load.fetch_batches > 0 for load in run.record.loads] == [True, True]
 
 
 @pytest.mark.parametrize(("nproc", "batch"), [(1, 32), (2, 16)])

@@ -300,8 +300,9 @@ def test_built_in_functions_come_back(tmp_path: Path) -> None:
 
 @pytest.fixture
 def loaders(patches: Patches) -> LoaderWatch:
-    LoaderHooks(lambda event: None, RungReplay(lambda key: True)).install(patches)
-    watch = LoaderWatch(Place(__file__), lambda: True, lambda key: True)
+    hooks = LoaderHooks(lambda event: None, RungReplay(lambda key: True))
+    hooks.install(patches)
+    watch = LoaderWatch(Place(__file__), hooks.sources, lambda: True, lambda key: True)
     watch.install(patches)
     return watch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections import namedtuple
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from sfbench.probe.models import Models
 from sfbench.probe.patches import Patches
 from sfbench.probe.ring import Ring
 from sfbench.probe.saves import SaveHooks
+from sfbench.probe.weak import WeakTable
 from sfbench.probe.weights import Snapshot, checksum
 
 
@@ -41,6 +43,76 @@ def test_patches_put_everything_back_also_what_was_inherited() -> None:
     patches.restore()
     assert "hello" not in vars(Child)
     assert Child().hello() == "base"
+
+
+def twice(old: Any) -> Any:
+    return lambda self: old(self) + " twice"
+
+
+def loud(old: Any) -> Any:
+    return lambda self: old(self) + "!"
+
+
+def test_a_tap_is_made_anew_as_listeners_come_and_leave() -> None:
+    # GIVEN one tap with two listeners
+    patches, original = Patches(), Base.hello
+    first, second = (patches.wrap(Base, "hello", make) for make in (twice, loud))
+    said = [Base().hello()]
+    # WHEN one leaves, comes to listen in another way, and both leave
+    first.leave()
+    said.append(Base().hello())
+    second.swap(twice)
+    said.append(Base().hello())
+    second.leave()
+    first.leave()
+    # THEN with none left the original is back
+    assert said == ["base twice!", "base!", "base twice"]
+    assert Base.hello is original
+    patches.restore()
+    assert Base.hello is original
+
+
+def test_a_tap_does_not_undo_what_a_script_has_wrapped_around_it() -> None:
+    patches, original = Patches(), Base.hello
+    listener = patches.wrap(Base, "hello", twice)
+    ours = Base.hello
+    Base.hello = theirs = loud(ours)  # type: ignore[method-assign]
+    try:
+        listener.leave()
+        assert Base.hello is theirs
+        assert Base().hello() == "base twice!"
+    finally:
+        patches.restore()
+    assert Base.hello is original
+
+
+def test_what_is_tapped_keeps_name_signature_and_attributes() -> None:
+    def plain(self: Any, size: int = 3, *, deep: bool = False) -> None:
+        """Said by the library."""
+
+    plain.hooked = True  # type: ignore[attr-defined]
+
+    class Owner:
+        method = plain
+
+    patches = Patches()
+    patches.wrap(Owner, "method", loud)
+    tapped: Any = Owner.method
+    assert tapped is not plain
+    assert inspect.signature(tapped) == inspect.signature(plain)
+    assert (tapped.__name__, tapped.__doc__, tapped.hooked) == ("plain", plain.__doc__, True)
+    assert list(inspect.signature(Owner().method).parameters) == ["size", "deep"]
+    patches.restore()
+
+
+def test_a_weak_table_forgets_with_the_object() -> None:
+    table: WeakTable[str] = WeakTable()
+    owner, other = Base(), Base()
+    table.put(owner, "a")
+    table.put(owner, "b")
+    assert (table.get(owner), table.get(other)) == ("b", None)
+    del owner
+    assert table.by_id == {}
 
 
 def test_models_come_in_the_order_of_their_first_call_as_long_as_they_live() -> None:

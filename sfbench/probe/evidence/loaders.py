@@ -26,7 +26,9 @@ from sfbench.feeding import Batches
 from sfbench.probe.batch import samples_in
 from sfbench.probe.evidence.content import batch_prints, dataset_digest
 from sfbench.probe.evidence.place import Place, calls_by_for
+from sfbench.probe.loader import Source
 from sfbench.probe.patches import Patches
+from sfbench.probe.weak import WeakTable
 
 SAMPLES = 1024
 """Samples of a first pass that are kept in mind per loader; fewer on each of many ranks."""
@@ -82,13 +84,14 @@ class _Seen:
 class LoaderWatch:
     """Wraps DataLoader and its iterators.
 
-    ``real`` tells whether loaders load just now; ``trains`` whether a loader's batches are trained
-    on, as far as is known.
+    ``sources`` tells which loader an iterator belongs to; ``real`` whether loaders load just now;
+    ``trains`` whether a loader's batches are trained on, as far as is known.
     """
 
     def __init__(
         self,
         place: Place,
+        sources: WeakTable[Source],
         real: Callable[[], bool],
         trains: Callable[[Hashable], bool],
         world_size: int = 1,
@@ -98,6 +101,8 @@ class LoaderWatch:
         self._real = real
         self._trains = trains
         self._main = threading.get_ident()
+        self._sources = sources
+        self._passes: WeakTable[_Pass] = WeakTable()
         self._lines: dict[int, str] = {}
         self._last_loop: Any = None
         """The loop in which the pass before has ended: see ``_loop``."""
@@ -119,9 +124,8 @@ class LoaderWatch:
         patches.wrap(DataLoader, "__init__", self._around_init)
         patches.wrap(_BaseDataLoaderIter, "__init__", self._around_new_pass)
         patches.wrap(_BaseDataLoaderIter, "_reset", self._around_new_pass)
-        patches.wrap(_BaseDataLoaderIter, "_next_index", _around_next_index)
+        patches.wrap(_BaseDataLoaderIter, "_next_index", self._around_next_index)
         patches.wrap(_BaseDataLoaderIter, "__next__", self._around_next)
-        patches.wrap(DataLoader, "_get_iterator", self._around_get_iterator)
         patches.wrap(Batches, "__next__", self._around_source_next)
 
     def loaders(self) -> tuple[Loader, ...]:
@@ -169,14 +173,6 @@ class LoaderWatch:
 
         return init
 
-    def _around_get_iterator(self, original: Any) -> Any:
-        def get_iterator(loader: Any) -> Any:
-            iterator = original(loader)
-            iterator._sfbench_loader = loader
-            return iterator
-
-        return get_iterator
-
     def _around_source_next(self, original: Any) -> Any:
         def next_batch(source: Any) -> Any:
             batch = original(source)
@@ -192,14 +188,14 @@ class LoaderWatch:
         def begin(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> Any:
             passes = self._known.get(id(loader.dataset))
             limit = self._samples if passes is None else ORDER if passes < EPOCHS else 0
-            iterator._sfbench_pass = _Pass(limit=limit, listens=limit > 0, busy=limit > 0)
+            self._passes.put(iterator, _Pass(limit=limit, listens=limit > 0, busy=limit > 0))
             return original(iterator, loader, *args, **kwargs)
 
         return begin
 
     def _around_next(self, original: Any) -> Any:
         def next_batch(iterator: Any) -> Any:
-            now = getattr(iterator, "_sfbench_pass", None)
+            now = self._passes.get(iterator)
             if now is None or not self._real():
                 return original(iterator)
             if now.busy or self.shortens or self.end_now or self.ended is not None:
@@ -213,6 +209,18 @@ class LoaderWatch:
             return batch
 
         return next_batch
+
+    def _around_next_index(self, original: Any) -> Any:
+        def next_index(iterator: Any) -> Any:
+            index = original(iterator)
+            now = self._passes.get(iterator)
+            if now is not None and now.listens:
+                now.listens = iterator._dataset_kind == _DatasetKind.Map
+                if now.listens:
+                    now.given_out(index)
+            return index
+
+        return next_index
 
     def _watched(self, original: Any, iterator: Any, now: _Pass, frame: Any) -> Any:
         """The next batch, where more than its number is of interest."""
@@ -231,8 +239,9 @@ class LoaderWatch:
             self.ended = None
         now.batches += 1
         now.busy = self._note(self._seen.get(now.key), now, batch)
-        if not now.busy and getattr(iterator, "_sfbench_loader", None) is not None:
-            dataset = id(iterator._sfbench_loader.dataset)
+        source = self._sources.get(iterator)
+        if not now.busy and source is not None and source.loader is not None:
+            dataset = id(source.loader.dataset)
             self._known[dataset] = self._known.get(dataset, 0) + 1
         return batch
 
@@ -250,19 +259,21 @@ class LoaderWatch:
     def _begin(self, iterator: Any, now: _Pass, frame: Any) -> None:
         loop, self._last_loop = self._last_loop, None
         now.cycled = loop is not None and loop is _loop(frame)
-        now.key = key = getattr(iterator, "_sfbench_key", None)
-        loader = getattr(iterator, "_sfbench_loader", None)
-        if loader is not None and key is not None:
+        source = self._sources.get(iterator)
+        if source is not None and source.loader is not None:
+            now.key = key = source.key
             if key not in self._seen:
-                self._seen[key] = _Seen(_facts(loader, self._lines.get(id(loader), "")))
+                line = self._lines.get(id(source.loader), "")
+                self._seen[key] = _Seen(_facts(source.loader, line))
             if len(self._seen[key].passes) < EPOCHS:
                 self._seen[key].passes.append(now)
 
     def _end(self, iterator: Any, now: _Pass, frame: Any) -> None:
         now.ended = True
         main = threading.get_ident() == self._main
-        key = getattr(iterator, "_sfbench_key", None)
-        if main and torch.is_grad_enabled() and self._trains(key):
+        source = self._sources.get(iterator)
+        trains = source is not None and self._trains(source.key)
+        if main and trains and torch.is_grad_enabled():
             self.ended = now
             self._last_loop = _loop(frame)
 
@@ -286,19 +297,6 @@ class LoaderWatch:
         seen.contents += prints.contents
         seen.labels += prints.labels
         return True
-
-
-def _around_next_index(original: Any) -> Any:
-    def next_index(iterator: Any) -> Any:
-        index = original(iterator)
-        now = getattr(iterator, "_sfbench_pass", None)
-        if now is not None and now.listens:
-            now.listens = iterator._dataset_kind == _DatasetKind.Map
-            if now.listens:
-                now.given_out(index)
-        return index
-
-    return next_index
 
 
 def _loop(frame: Any) -> Any:

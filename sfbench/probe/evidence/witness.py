@@ -53,6 +53,7 @@ class Witness:
         place = Place(session.job.script)
         self.loaders = LoaderWatch(
             place,
+            session.loaders.sources,
             real=lambda: not session.replay.active,
             trains=session.flow.trains,
             world_size=session.world_size,
