@@ -205,7 +205,9 @@ A_HOST = re.compile(r"https?://([\w.-]+)")
 def project_files() -> list[Path]:
     tops = ("sfbench", "workloads", "tests", "docs", ".ci", ".github")
     files = [path for top in tops for path in (ROOT / top).rglob("*") if path.is_file()]
-    files += [path for path in ROOT.iterdir() if path.is_file() and path.name != "LICENSE"]
+    files += [
+        path for path in ROOT.iterdir() if path.is_file() and path.name not in {"LICENSE", ".git"}
+    ]
     text = {".py", ".md", ".toml", ".txt", ".yml", ".html", ".css", ".j2", ".cfg", ""}
     return [p for p in files if p.suffix in text and "__pycache__" not in p.parts]
 
