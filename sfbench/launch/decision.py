@@ -34,7 +34,7 @@ class RankView:
     phase: str
     """One of ``sfbench.schema.PHASES``."""
     quiet_s: float
-    """Since its heartbeat changed, its log grew or it last computed."""
+    """Since it showed progress or last computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class View:
 
     ranks: tuple[RankView, ...]
     idle_s: float
-    """Since any rank's heartbeat changed or log grew."""
+    """Since any rank showed progress."""
     timeout_s: float
     record_s: float | None = None
     """Since the record is complete; None: it is not."""

@@ -24,6 +24,8 @@ _POLL_S = 0.1
 _PROGRESS_S = 0.2
 _STACKS_S = 3.0
 _REAP_S = 1.0
+_LOG_TIMEOUTS = 10
+"""So many time-outs may pass before the first step, if logs grow."""
 _PHASE = HEARTBEAT_COLUMNS.index("phase")
 _STEPS = HEARTBEAT_COLUMNS.index("steps")
 
@@ -59,7 +61,8 @@ class Supervisor:
     def watch_over(self, processes: Sequence[BaseProcess]) -> None:
         """Take charge of the ranks' processes, by local rank. Called once, before any ``tick``."""
         self._processes = processes
-        self._watch = Watch(len(processes), time.monotonic())
+        log_s = _LOG_TIMEOUTS * self._job.timeout_s
+        self._watch = Watch(len(processes), time.monotonic(), log_s)
 
     def hear(self, error: LaunchError | None) -> None:
         """Take note of what another node says; None: it says nothing."""

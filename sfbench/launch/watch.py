@@ -7,6 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from sfbench.schema import HEARTBEAT_COLUMNS
+
+_STEPS = HEARTBEAT_COLUMNS.index("steps")
+_IN_STEP = HEARTBEAT_COLUMNS.index("in_step")
+_MEETINGS = [HEARTBEAT_COLUMNS.index(name) for name in ("meetings", "meeting_kind")]
 _BUSY_CORES = 0.05
 """Mean core use above which a rank is taken to compute; waiting in a collective uses less."""
 _BUSY_S = 1.0
@@ -14,22 +19,33 @@ _BUSY_S = 1.0
 
 
 class Watch:
-    """Times of progress of the local ranks, by a monotonic clock."""
+    """Times of progress of the local ranks, by a monotonic clock.
 
-    def __init__(self, ranks: int, now_s: float) -> None:
+    Before the first step a growing log and collectives are progress too (a script may prepare data
+    for long), but not for ever. From then on only steps are: a thread may log beside a deadlock.
+    """
+
+    def __init__(self, ranks: int, now_s: float, log_s: float = np.inf) -> None:
+        """Watch ``ranks`` from now on; for ``log_s`` at most these count."""
+        self._log_until_s = now_s + log_s
+        self._stepped = False
         self._beats = [b""] * ranks
-        self._log_bytes = [0] * ranks
+        self._asides = [(0, *(0.0 for _ in _MEETINGS))] * ranks
         self._progress_s = [now_s] * ranks
         self._busy_s = [now_s] * ranks
         self._cpu: list[tuple[float, float] | None] = [None] * ranks
 
     def see(self, now_s: float, beats: npt.NDArray[np.float64], log_bytes: Sequence[int]) -> None:
         """Take a reading: the heartbeat table, one row per local rank, and the logs' lengths."""
+        self._stepped = self._stepped or any(map(_has_stepped, beats))
+        asides_count = not self._stepped and now_s < self._log_until_s
         for rank, size in enumerate(log_bytes):
-            beat = beats[rank].tobytes()  # bytes, since a nan would differ from itself
-            if beat != self._beats[rank] or size != self._log_bytes[rank]:
-                self._beats[rank], self._log_bytes[rank] = beat, size
+            # bytes, since a nan would differ from itself
+            beat = np.delete(beats[rank], _MEETINGS).tobytes()
+            aside = (size, *beats[rank, _MEETINGS].tolist())
+            if beat != self._beats[rank] or (asides_count and aside != self._asides[rank]):
                 self._progress_s[rank] = now_s
+            self._beats[rank], self._asides[rank] = beat, aside
 
     def see_cpu(self, now_s: float, rank: int, cpu_s: float) -> None:
         """Take a reading of the processor time that a rank and its children used so far."""
@@ -41,9 +57,14 @@ class Watch:
         self._cpu[rank] = (now_s, cpu_s)
 
     def idle_s(self, now_s: float) -> float:
-        """Since any rank's heartbeat changed or log grew."""
+        """Since any rank showed progress."""
         return now_s - max(self._progress_s)
 
     def quiet_s(self, now_s: float, rank: int) -> float:
-        """Since this rank's heartbeat changed, its log grew or it computed."""
+        """Since this rank showed progress or computed."""
         return now_s - max(self._progress_s[rank], self._busy_s[rank])
+
+
+def _has_stepped(row: npt.NDArray[np.float64]) -> bool:
+    """Whether a rank has made an update; ``in_step`` tells of them before the loop is known."""
+    return bool(row[_STEPS] > 0 or row[_IN_STEP] < 0 or row[_IN_STEP] >= 2)

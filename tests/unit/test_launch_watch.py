@@ -40,12 +40,48 @@ def test_a_step_of_any_rank_is_progress() -> None:
     assert [watch.quiet_s(6.0, rank) for rank in (0, 1)] == [5.0, 1.0]
 
 
-def test_a_growing_log_is_progress() -> None:
+def test_a_growing_log_is_progress_before_the_first_step() -> None:
     watch = Watch(2, 0.0)
     watch.see(1.0, table(0, 0), (10, 10))
     watch.see(4.0, table(0, 0), (10, 25))
 
     assert watch.idle_s(6.0) == 2.0
+
+
+def test_a_growing_log_is_no_progress_once_steps_were_seen() -> None:
+    watch = Watch(2, 0.0)
+    watch.see(1.0, table(3, 3), (10, 10))
+    watch.see(4.0, table(3, 3), (10, 25))
+
+    assert watch.idle_s(6.0) == 5.0
+    assert watch.quiet_s(6.0, 1) == 5.0
+
+
+def test_updates_before_the_loop_is_known_are_steps() -> None:
+    beats = table(0, 0)
+    beats[0, HEARTBEAT_COLUMNS.index("in_step")] = -1.0
+    watch = Watch(2, 0.0)
+    watch.see(1.0, beats, (10, 10))
+    watch.see(4.0, beats, (10, 25))
+
+    assert watch.idle_s(6.0) == 5.0
+
+
+def test_collectives_beside_the_steps_are_no_progress() -> None:
+    watch, beats = Watch(1, 0.0), table(3)
+    watch.see(1.0, beats, (0,))
+    beats[0, HEARTBEAT_COLUMNS.index("meetings")] = 7.0
+    watch.see(4.0, beats, (0,))
+
+    assert watch.idle_s(6.0) == 5.0
+
+
+def test_a_log_that_grows_for_ever_ends_as_well() -> None:
+    watch = Watch(1, 0.0, log_s=50.0)
+    for now_s in range(1, 100):
+        watch.see(float(now_s), table(0), (now_s,))
+
+    assert watch.idle_s(100.0) == 51.0
 
 
 def test_a_heartbeat_that_stays_unknown_is_no_progress() -> None:
