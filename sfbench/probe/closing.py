@@ -57,7 +57,9 @@ def all_reduce_times(session: Session) -> tuple[AllReduceTime, ...]:
     if info is None or model is None or session.world_size == 1 or "cached" not in session.rungs:
         return ()
     sizes = info.bucket_bytes
-    return time_all_reduce(session.control, model.process_group, model.device, sizes)
+    return time_all_reduce(
+        session.control, model.process_group, model.device, sizes, session.clock.accelerator
+    )
 
 
 def write_record(
@@ -73,7 +75,8 @@ def write_record(
 
 def _payload(session: Session) -> RankPayload:
     optimizers = list(session.updates.by_key.values())
-    memory_bytes, gpu_uuid = _gpu()
+    accelerator = session.clock.accelerator
+    memory_bytes, gpu_uuid = accelerator.identity() if accelerator is not None else (0, "")
     info = RankInfo(
         rank=session.rank,
         local_rank=session.local_rank,
@@ -104,14 +107,6 @@ def _modules(session: Session) -> tuple[ModuleFile, ...]:
     digest = hashlib.sha256(repr(mine).encode()).digest()
     first = session.control.all_gather(digest)[0]
     return () if session.rank and digest == first else mine
-
-
-def _gpu() -> tuple[int, str]:
-    """Memory in bytes and UUID of the current CUDA device; 0 and "" where there is none."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return 0, ""
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return int(properties.total_memory), str(getattr(properties, "uuid", ""))
 
 
 def _kept_batches(session: Session) -> int:

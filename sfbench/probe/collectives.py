@@ -1,12 +1,14 @@
 """The script's own collectives: counted, and answered locally while ranks run apart.
 
 In the ``unsynced`` and ``solo`` rungs ranks do not meet, so a collective would wait for ever. There
-all_reduce leaves its input, all_gather copies it to every place, a barrier returns at once, and
-``async_op=True`` gets a finished work handle.
+all_reduce leaves its input, all_gather copies it to every place, a barrier returns at once, what is
+sent goes nowhere, what is received stays as it was, and ``async_op=True`` gets a finished work
+handle. A test reads torch's own sources for what they call.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -15,15 +17,24 @@ import torch.distributed as dist
 
 from sfbench.probe.patches import Patches
 
-_IN_PLACE = ("all_reduce", "broadcast", "reduce", "barrier", "monitored_barrier")
-_OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list")
-_OTHERS = (
-    "all_gather", "all_gather_into_tensor", "gather", "scatter", "reduce_scatter",
-    "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "all_reduce_coalesced",
-    "all_gather_coalesced",
+_IN_PLACE = (
+    "all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "barrier", "monitored_barrier",
+    "broadcast_object_list",
 )  # fmt: skip
-COLLECTIVES = (*_IN_PLACE, *_OBJECTS, *_OTHERS)
+_OBJECTS = ("all_gather_object", "gather_object", "scatter_object_list")
+_TENSORS = (
+    "all_gather", "all_gather_single", "all_gather_into_tensor", "_all_gather_base",
+    "all_gather_coalesced", "gather", "scatter", "reduce_scatter", "reduce_scatter_single",
+    "reduce_scatter_tensor", "_reduce_scatter_base", "all_to_all", "all_to_all_single",
+)  # fmt: skip
+_BACKWARDS = ("gather", "gather_object")
+"""These name what goes in before what comes out."""
+COLLECTIVES = (*_IN_PLACE, *_OBJECTS, *_TENSORS)
 """Functions of ``torch.distributed`` in which ranks meet."""
+PAIRWISE = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+"""Functions of ``torch.distributed`` in which two ranks meet. All of them go through the methods
+below of a group; ``P2POp`` compares functions by identity, so they stay as they are."""
+_GROUP_METHODS = ("send", "recv", "recv_anysource")
 
 
 class CollectiveHooks:
@@ -36,16 +47,20 @@ class CollectiveHooks:
         self.calls = 0
 
     def install(self, patches: Patches) -> None:
-        """Patch the collectives, and the rendezvous so that it uses the launcher's store."""
+        """Patch the collectives, and what a group sends from one rank to another."""
         for name in COLLECTIVES:
             if hasattr(dist, name):
                 patches.wrap(dist, name, self._around(name))
+        for name in _GROUP_METHODS:
+            patches.wrap(dist.ProcessGroup, name, self._around_pairwise)
 
     def _around(self, name: str) -> Callable[[Any], Any]:
         def make(original: Any) -> Any:
+            signature = inspect.signature(original)
+
             def collective(*args: Any, **kwargs: Any) -> Any:
                 if self.local:
-                    return _local(name, args, kwargs)
+                    return _local(name, signature.bind(*args, **kwargs))
                 self.calls += 1
                 self.bytes_sent += sum(_nbytes(a) for a in (*args, *kwargs.values()))
                 return original(*args, **kwargs)
@@ -54,6 +69,12 @@ class CollectiveHooks:
 
         return make
 
+    def _around_pairwise(self, original: Any) -> Any:
+        def pairwise(group: Any, *args: Any, **kwargs: Any) -> Any:
+            return Done() if self.local else original(group, *args, **kwargs)
+
+        return pairwise
+
 
 def _nbytes(value: Any) -> int:
     if isinstance(value, torch.Tensor):
@@ -61,52 +82,61 @@ def _nbytes(value: Any) -> int:
     return 0
 
 
-class _Done:
+class Done:
     """A work handle of something already finished."""
 
     def wait(self, timeout: Any = None) -> bool:
+        """At once."""
         return True
 
     def is_completed(self) -> bool:
+        """It is."""
         return True
 
     def is_success(self) -> bool:
+        """It is."""
         return True
 
     def get_future(self) -> Any:
+        """One that is set."""
         future: Any = torch.futures.Future()
         future.set_result(None)
         return future
 
+    def _source_rank(self) -> int:
+        return 0
 
-def _local(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+
+def _local(name: str, bound: inspect.BoundArguments) -> Any:
     if name not in _IN_PLACE:
-        _copy(name, *args, **{k: v for k, v in kwargs.items() if k not in ("group", "async_op")})
-    return _Done() if kwargs.get("async_op") else None
+        first, second = list(bound.arguments.values())[:2]
+        target, source = (second, first) if name in _BACKWARDS else (first, second)
+        if target is None or source is None:
+            pass  # of all ranks only one gets or gives something, and this is not it
+        elif name in _OBJECTS:
+            given = source[0] if name == "scatter_object_list" else source
+            target[:] = [given] * len(target)
+        else:
+            _give(target, source)
+    return Done() if bound.arguments.get("async_op") else None
 
 
-def _copy(name: str, *args: Any, **kwargs: Any) -> None:
-    values = [*args, *kwargs.values()]
-    if name in ("broadcast_object_list", "scatter", "scatter_object_list", "gather"):
+def _give(target: Any, source: Any) -> None:
+    """Every place of the target gets what this rank has: its part by place, or all of it."""
+    if isinstance(target, torch.Tensor):
+        _fill(target, source if isinstance(source, torch.Tensor) else source[0])
         return
-    if name == "gather_object":
-        return
-    target, source = values[0], values[1]
-    if name == "all_gather_object":
-        target[:] = [source] * len(target)
-    elif name in ("reduce_scatter",):
-        target.copy_(source[0])
-    elif isinstance(target, list):
-        for place in target:
-            place.copy_(source[0] if isinstance(source, list) else source)
-    else:
-        _fill(target, source)
+    for place, inner in enumerate(target):
+        whole = isinstance(source, torch.Tensor)
+        _give(inner, source if whole else source[place % len(source)])
 
 
 def _fill(target: torch.Tensor, source: torch.Tensor) -> None:
     """Repeat or cut the source to the length of the target."""
     flat, have = target.reshape(-1), source.reshape(-1)
     with torch.no_grad():
-        for start in range(0, flat.numel(), have.numel()):
+        for start in range(0, flat.numel(), max(1, have.numel())):
             part = flat[start : start + have.numel()]
             part.copy_(have[: part.numel()])
+        if flat.data_ptr() != target.data_ptr():
+            target.copy_(flat.view_as(target))

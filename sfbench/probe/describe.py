@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.distributed as dist
 
+from sfbench.probe.device import parameters_of
 from sfbench.probe.discovery import Loop
 from sfbench.probe.events import Event, Fetch, Forward, Update
 from sfbench.schema import LoopInfo
 
 if TYPE_CHECKING:
     from sfbench.probe.session import Session
-
-
-def parameters_of(optimizers: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """All parameters that these optimizers update."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            yield from group["params"]
 
 
 def gradient_bytes(optimizers: Iterable[Any]) -> int:

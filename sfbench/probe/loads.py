@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import time
 
-import torch
-
+from sfbench.probe.clock import Clock
 from sfbench.probe.fetching import FetchCost, run_delay_s
 from sfbench.schema import RUNGS, RankLoad, RungLoad
-
-
-def _uses_cuda() -> bool:
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 class LoadMeter:
     """Adds up wall, CPU and run-queue time per rung, and device memory; at block borders only."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._began: tuple[float, float, float] | None = None
         self._totals: dict[int, list[float]] = {}
         self._peaks: dict[int, int] = {}
 
     def begin(self) -> None:
         """A block starts."""
-        if _uses_cuda():
-            torch.cuda.reset_peak_memory_stats()
+        accelerator = self._clock.accelerator
+        if accelerator is not None:
+            accelerator.reset_peak()
         self._began = (time.perf_counter(), time.thread_time(), run_delay_s())
 
     def end(self, rung: int, steps: int) -> None:
@@ -39,8 +36,9 @@ class LoadMeter:
         total[1] += time.perf_counter() - wall
         total[2] += time.thread_time() - cpu
         total[3] += run_delay_s() - delay
-        if _uses_cuda():
-            peak = torch.cuda.max_memory_allocated()
+        accelerator = self._clock.accelerator
+        if accelerator is not None:
+            peak = accelerator.peak_bytes()
             self._peaks[rung] = max(self._peaks.get(rung, 0), peak)
 
     def cpu_above_cached_s(self) -> float | None:

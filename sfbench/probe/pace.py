@@ -33,6 +33,11 @@ SKIP_TRAIN_S = 1.0
 SPREAD_TRAIN_S = 0.2
 """A random number of steps up to this long pass as well."""
 SKIP_OTHER = 1
+FILL_STEPS = 3
+"""On an accelerator every block begins right after a wait for the device: so many steps pass until
+the host is ahead of it again."""
+FILL_S = 0.2
+"""And after another rung, or parked, its clock has to come back first: so long at least."""
 MIN_BLOCKS = 3
 PASS_TRAIN_BLOCKS, PASS_BLOCKS = 8, 4
 """Blocks of ``train``, and of every other rung, where each is visited once."""
@@ -102,12 +107,16 @@ class Pace:
         world_size: int,
         queued: int = 0,
         can_curve: Callable[[], bool] = lambda: False,
+        *,
+        on_device: bool = False,
     ) -> None:
         self._options = options
         self._rungs = tuple(rungs)
         self._world_size = world_size
         self._queued = queued
         self._can_curve = can_curve
+        self._on_device = on_device
+        self._rung: Rung | None = None
         self._random = random.Random(options.seed)
         self._block = -1
         self._step_s = 0.01
@@ -216,7 +225,7 @@ class Pace:
         more_turns = ("solo" in self._rungs) * (self._world_size - 1)
         parts = len(self._rungs) + 1 + more_turns
         before_train = self._queued + self._skip_train("cached")
-        unmeasured = before_train + SKIP_OTHER * (len(self._rungs) - 1 + more_turns)
+        unmeasured = before_train + self._fill() * (len(self._rungs) - 1 + more_turns)
         budget = self._options.seconds / (CYCLES_AIMED * self._step_s)
         # Half a part more for the steps that pass at random.
         steps = min((budget - unmeasured) / (parts + 0.5), self._options.block_s / self._step_s)
@@ -248,7 +257,16 @@ class Pace:
         self, rung: Rung, steps: int, *, skip: int = 0, turn: int = -1, cycle: int = -1
     ) -> Command:
         self._block += 1
+        goes_on, self._rung = rung == self._rung and turn < 0, rung
+        if self._on_device:
+            skip = max(skip, FILL_STEPS if goes_on else self._fill())
         return Command(BLOCK, RUNGS.index(rung), steps, skip, turn, cycle, self._block)
+
+    def _fill(self) -> int:
+        """Steps that pass before a block on another rung than the one before."""
+        if not self._on_device:
+            return SKIP_OTHER
+        return max(FILL_STEPS, math.ceil(FILL_S / self._step_s))
 
     def _note(self, facts: BlockFacts) -> None:
         figures = self.figures

@@ -24,12 +24,19 @@ def resized(batch: Any, samples: int, rung: str) -> Any | None:
     return new if changed else None
 
 
+def pinned(tensor: torch.Tensor) -> bool:
+    """Whether a tensor lies in page-locked memory of the host."""
+    return tensor.device.type == "cpu" and tensor.is_pinned()
+
+
 def _resize(value: Any, samples: int, rung: str, changed: list[bool]) -> Any:
     if isinstance(value, torch.Tensor):
         if value.dim() == 0 or value.shape[0] != samples:
             return value
         changed.append(True)
-        return value[: samples // 2].clone() if rung == "half" else torch.cat([value, value])
+        new = value[: samples // 2].clone() if rung == "half" else torch.cat([value, value])
+        # Copied to a device as fast as the original.
+        return new.pin_memory() if pinned(value) else new
     if type(value) is dict:
         return {k: _resize(v, samples, rung, changed) for k, v in value.items()}
     if type(value) in (list, tuple):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from sfbench.probe.batch import nbytes, samples_in
-from sfbench.probe.resize import SCALES, resized
+from sfbench.probe.resize import SCALES, pinned, resized
 from sfbench.schema import Rung
 
 MAX_BYTES = 256 * 2**20
@@ -106,7 +106,7 @@ def _clone(value: Any) -> Any:
     """A deep copy that keeps tensors pinned where they were."""
     if isinstance(value, torch.Tensor):
         twin = value.detach().clone()
-        return twin.pin_memory() if value.device.type == "cpu" and value.is_pinned() else twin
+        return twin.pin_memory() if pinned(value) else twin
     return _mapped(value, _clone)
 
 

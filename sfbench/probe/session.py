@@ -14,6 +14,7 @@ from sfbench.probe.clock import clock_for
 from sfbench.probe.collectives import CollectiveHooks
 from sfbench.probe.control import Control
 from sfbench.probe.describe import describe_loop, gradient_bytes, is_sharded, samples_seen
+from sfbench.probe.device import home_of, parameters_of
 from sfbench.probe.discovery import Loop
 from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked
 from sfbench.probe.events import Event, Update
@@ -70,7 +71,7 @@ class Session:
         self.flow = Flow(self._on_loop_known, self.steps.add, self._on_step_end, self._may_decide)
         self.replay = RungReplay(self.flow.trains)
         self.loaders = LoaderHooks(self.feed, self.replay)
-        self.updates = UpdateHooks(self.feed, self.clock.mark)
+        self.updates = UpdateHooks(self.feed, self.clock)
         self.models = ModelHooks(self.feed)
         self.saves = SaveHooks(
             self.feed,
@@ -80,7 +81,7 @@ class Session:
         )
         self.collectives = CollectiveHooks()
         self.fetching = FetchHooks(Path(job.launch_dir), rank, job.code)
-        self.loads = LoadMeter()
+        self.loads = LoadMeter(self.clock)
         self.witness = Witness(self)
         self.unavailable: dict[str, str] = {}
         self.notes: list[str] = []
@@ -151,7 +152,7 @@ class Session:
                 f"The script ended on rank {facts.index(None)} before rank {self.rank} had made "
                 "enough steps to know its loop. All ranks must train alike.",
             )
-        refusal = verify(facts, self.world_size)
+        refusal = verify(facts, self.world_size, self.job.device_type)
         if refusal:
             raise Refused(refusal.kind, refusal.message)
         self.loop_info = describe_loop(self, loop, wrapper(facts))
@@ -170,7 +171,10 @@ class Session:
         if self.rank == 0 and self.job.probe.checks:
             self._pace = CheckPace(self.job.probe, self.witness.seen)
         elif self.rank == 0:
-            self._pace = Pace(self.job.probe, rungs, self.world_size, queued, self._can_curve)
+            on_device = self.job.device_type != "cpu"
+            self._pace = Pace(
+                self.job.probe, rungs, self.world_size, queued, self._can_curve, on_device=on_device
+            )
         self._feed_directly(True)
         self.heartbeat.phase("warmup")
         self.first_step_s = time.perf_counter()
@@ -180,6 +184,7 @@ class Session:
 
     def _facts(self, loop: Loop) -> RankFacts:
         anchor = self.updates.by_key[_as_int(loop.anchor)]
+        self.clock.follow(parameters_of([anchor]))
         steps = max(1, len([e for e in self.flow.kept if getattr(e, "key", None) == loop.anchor]))
         return RankFacts(
             anchor=list(self.updates.by_key).index(_as_int(loop.anchor)),
@@ -194,6 +199,7 @@ class Session:
             weights=checksum([anchor]),
             inputs=tuple(self.replay.fingerprints),
             shares_model=self.witness.meetings.shares_model,
+            device=home_of(parameters_of([anchor]), self.job.device_type).type,
         )
 
     def _check_global_batch(self) -> None:

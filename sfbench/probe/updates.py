@@ -16,6 +16,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from sfbench.probe.clock import Clock
+from sfbench.probe.device import parameters_of
 from sfbench.probe.events import Event, Update
 from sfbench.probe.patches import Patches
 
@@ -23,9 +25,9 @@ from sfbench.probe.patches import Patches
 class UpdateHooks:
     """Feeds an Update after each optimizer step, also after one that a scaler skipped."""
 
-    def __init__(self, feed: Callable[[Event], None], mark: Callable[[], Any]) -> None:
+    def __init__(self, feed: Callable[[Event], None], clock: Clock) -> None:
         self.feed = feed
-        self._mark = mark
+        self._clock, self._mark = clock, clock.mark
         self._inside_scaler = False
         self._main = threading.get_ident()
         self._handles: list[Any] = []
@@ -114,4 +116,5 @@ class UpdateHooks:
                 self.by_key.clear()
                 self.settle()
             self.by_key[key] = optimizer
+            self._clock.follow(parameters_of([optimizer]))
         self.feed(Update(key, self._began, time.perf_counter(), self._mark(), late))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sfbench.probe.device import mismatch
+
 SHARE_OF_GRADIENTS = 0.5
 """Own collectives must carry at least this part of the gradient bytes per step to count as sync."""
 
@@ -32,6 +34,8 @@ class RankFacts:
     """Fingerprints of the first batches."""
     shares_model: bool = False
     """Its forward holds collectives: a tensor-parallel model made by hand."""
+    device: str = "cpu"
+    """Type of the device that it trains on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +46,11 @@ class Refusal:
     message: str
 
 
-def verify(facts: Sequence[RankFacts], world_size: int) -> Refusal | None:
-    """The reason why these ranks cannot be measured as one job, or None."""
+def verify(facts: Sequence[RankFacts], world_size: int, device_type: str = "cpu") -> Refusal | None:
+    """The reason why these ranks cannot be measured as one job on a type of device, or None."""
+    wrong = mismatch([f.device for f in facts], device_type)
+    if wrong:
+        return Refusal(kind="device", message=wrong)
     if world_size > 1:
         refusal = _no_group(facts, world_size) or _differ(facts) or _independent(facts)
         if refusal:

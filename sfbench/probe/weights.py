@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from sfbench.probe.device import parameters_of
+
 
 class Snapshot:
     """Parameters, buffers, optimizer and scaler state at one moment."""
@@ -63,10 +65,20 @@ def checksum(optimizers: Iterable[Any]) -> float:
 
     Sharded parameters count by their local part.
     """
-    total = 0.0
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-                total += float(local.detach().to(torch.float64).sum())
-    return total
+    return total_of(
+        parameter.to_local() if hasattr(parameter, "to_local") else parameter
+        for parameter in parameters_of(optimizers)
+    )
+
+
+def total_of(tensors: Iterable[torch.Tensor]) -> float:
+    """The sum over all elements in float64; no tensor is copied, and each device waited for once.
+
+    Kept apart by device until the end: an accelerator adds up in its own memory.
+    """
+    totals: dict[torch.device, torch.Tensor] = {}
+    for tensor in tensors:
+        part = tensor.detach().sum(dtype=torch.float64)
+        before = totals.get(part.device)
+        totals[part.device] = part if before is None else before + part
+    return sum(float(total) for total in totals.values())

@@ -71,8 +71,9 @@ def test_loop(run_script: Runner, script: str) -> None:
 
 
 ON_ALL_RUNGS = (
-    "accumulate_no_sync.py", "data_pass.py", "gan.py", "grad_scaler.py", "n_critic.py",
-    "optimizer_anew.py", "own_iterator.py", "static_graph.py", "stepped_twice.py", "sync_batchnorm.py",
+    "accumulate_no_sync.py", "apart_collectives.py", "data_pass.py", "gan.py", "grad_scaler.py",
+    "n_critic.py", "optimizer_anew.py", "own_iterator.py", "static_graph.py", "stepped_twice.py",
+    "sync_batchnorm.py",
     "thread_prefetch.py", "train_accuracy.py", "unused_parameters.py", "validation_rank0.py",
     "zip_range.py",
 )  # fmt: skip

@@ -282,34 +282,3 @@ def test_the_cpu_clock_counts_from_its_making(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(clock.time, "perf_counter", lambda: 10.0)
     cpu = clock.clock_for("cpu")
     assert cpu.resolve([10.5, 12.0]) == [0.5, 2.0]
-
-
-def test_the_cuda_clock_reads_events_and_waits_only_when_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # GIVEN events that are recorded half a second apart
-    log: list[str] = []
-
-    class Event:
-        count = 0
-
-        def __init__(self, *, enable_timing: bool) -> None:
-            assert enable_timing
-            self.at = Event.count * 500.0
-            Event.count += 1
-
-        def record(self) -> None:
-            log.append("record")
-
-        def elapsed_time(self, other: Event) -> float:
-            return other.at - self.at
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: log.append("synchronize"))
-    # WHEN
-    cuda = clock.clock_for("cuda")
-    assert log == []  # no device is touched before the script has chosen its own
-    marks = [cuda.mark() for _ in range(3)]
-    # THEN
-    assert cuda.resolve(marks) == [0.0, 0.5, 1.0]
-    assert log == ["record"] * 3 + ["synchronize"]

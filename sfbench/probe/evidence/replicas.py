@@ -7,7 +7,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 import torch.distributed as dist
+
+from sfbench.probe.weights import total_of
 
 _MODEL_PARALLEL = {"tp", "sp", "cp", "pp", "ep", "mp", "tensor", "sequence", "context", "pipeline"}
 """Names of mesh dimensions along which ranks share one replica, and so the same samples."""
@@ -66,13 +69,13 @@ def weight_sums(
         for name, parameter in model.module.named_parameters()
         if name not in model.parameters_to_ignore
     }
-    inside: list[float] = []
-    outside: list[float] = []
+    inside: list[torch.Tensor] = []
+    outside: list[torch.Tensor] = []
     for parameter in parameters:
         if not _is_shard(parameter):
             place = inside if id(parameter) in kept or not models else outside
-            place.append(_sum(parameter))
-    return (sum(inside) if inside else None, sum(outside) if outside else None)
+            place.append(parameter)
+    return (_sum(inside) if inside else None, _sum(outside) if outside else None)
 
 
 def _is_shard(parameter: Any) -> bool:
@@ -80,7 +83,12 @@ def _is_shard(parameter: Any) -> bool:
     return any(hasattr(parameter, mark) for mark in marks)
 
 
-def _sum(parameter: Any) -> float:
-    values = parameter.detach()
+def _sum(parameters: Sequence[torch.Tensor]) -> float:
     # Halves and thirds do not cancel out where a value has moved from one place to another.
-    return float(values.double().sum()) + float(values.flatten()[::7].double().sum()) / 3
+    return total_of(parameters) + total_of(_flat(p.detach())[::7] for p in parameters) / 3
+
+
+def _flat(values: torch.Tensor) -> torch.Tensor:
+    """All elements in the order of memory, without a copy (channels_last too)."""
+    order = sorted(range(values.dim()), key=values.stride, reverse=True)
+    return values.permute(order).reshape(-1)

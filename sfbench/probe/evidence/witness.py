@@ -12,7 +12,7 @@ import torch
 from sfbench.evidence import Model, RankEvidence
 from sfbench.probe import record
 from sfbench.probe.checkpace import Seen
-from sfbench.probe.describe import parameters_of
+from sfbench.probe.device import parameters_of
 from sfbench.probe.events import Event, Update
 from sfbench.probe.evidence.files import FileWatch
 from sfbench.probe.evidence.loaders import LoaderWatch

@@ -1,0 +1,137 @@
+"""The accelerator of a rank: events, memory, clock, by torch's generic API.
+
+CUDA, ROCm (which torch calls ``cuda``) and XPU are one path. Everything is asked of the device that
+a rank trains on, never of the current one: a script need not call ``set_device``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+NO_FIGURE = 0
+"""What the driver does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Memory of one device in bytes."""
+
+    total: int
+    free: int
+    """Not taken from the driver by any process."""
+    reserved: int
+    """Taken by this process's allocator, in use or not."""
+    allocated: int
+    peak: int
+    """Most that was allocated since the last reset."""
+
+    @property
+    def beside_the_peak(self) -> int:
+        """What stays when the job is at its peak: free, or reserved and never allocated."""
+        return self.free + max(0, self.reserved - self.peak)
+
+
+class Accelerator:
+    """One device that is not the host's processor."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._module: Any = torch.get_device_module(device)
+        self.capturing: Callable[[], bool] = getattr(
+            self._module, "is_current_stream_capturing", _never
+        )
+        """Whether what is launched now goes into a graph instead of being run."""
+
+    def event(self) -> Any:
+        """An event on the stream that is current on this device."""
+        event = torch.Event(self.device, enable_timing=True)
+        event.record(torch.accelerator.current_stream(self.device.index))
+        return event
+
+    def synchronize(self) -> None:
+        """Wait for all that was launched on this device."""
+        torch.accelerator.synchronize(self.device)
+
+    def memory(self) -> Memory:
+        """How its memory is used."""
+        free, total = self._module.mem_get_info(self.device)
+        return Memory(
+            total=int(total),
+            free=int(free),
+            reserved=int(self._module.memory_reserved(self.device)),
+            allocated=int(self._module.memory_allocated(self.device)),
+            peak=self.peak_bytes(),
+        )
+
+    def peak_bytes(self) -> int:
+        """Most that was allocated since the last reset."""
+        return int(self._module.max_memory_allocated(self.device))
+
+    def reset_peak(self) -> None:
+        """Forget the peak so far."""
+        self._module.reset_peak_memory_stats(self.device)
+
+    def identity(self) -> tuple[int, str]:
+        """Total memory in bytes and UUID, the latter empty where there is none."""
+        properties = self._module.get_device_properties(self.device)
+        return int(properties.total_memory), str(getattr(properties, "uuid", ""))
+
+    def clock_hz(self) -> float:
+        """The clock just now; ``NO_FIGURE`` where the driver does not tell (it may need a library
+        that is not installed, or rights that this process lacks)."""
+        rate = getattr(self._module, "clock_rate", None)
+        try:
+            return 1e6 * rate(self.device) if rate is not None else NO_FIGURE
+        except Exception:  # of three vendors' libraries, which share no base: not told
+            return NO_FIGURE
+
+
+def _never() -> bool:
+    return False
+
+
+def parameters_of(optimizers: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """All parameters that these optimizers update."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            yield from group["params"]
+
+
+def in_use(device_type: str) -> bool:
+    """Whether this process has touched a device of a type."""
+    module = torch.get_device_module(device_type)
+    started = getattr(module, "is_initialized", None)
+    return bool(started()) if started is not None else False
+
+
+def home_of(parameters: Iterable[torch.Tensor], device_type: str) -> torch.device:
+    """The device that an optimizer with these parameters trains on.
+
+    Parameters on the processor beside a device in use are parked there (offloading): the work is
+    done on the current device.
+    """
+    found = next((p.device for p in parameters), torch.device("cpu"))
+    if found.type == "cpu" and device_type != "cpu" and in_use(device_type):
+        return torch.device(device_type, torch.accelerator.current_device_index())
+    return found
+
+
+def mismatch(found: Sequence[str], device_type: str) -> str | None:
+    """Why ranks that train on these types of device cannot be measured as asked; else None."""
+    other = next((kind for kind in found if kind != device_type), None)
+    if other is None:
+        return None
+    rank = found.index(other)
+    if device_type == "cpu":
+        return (
+            f"Rank {rank} trains on {other}, but this is a measurement on the CPU: times would be "
+            f"those of launching work. Give --device {other}, or make the script train on the CPU."
+        )
+    return (
+        f"Rank {rank} trains on {other}, but this is a measurement on {device_type}: its devices "
+        f"would be idle. Give --device {other}, or move the script's model to its device."
+    )

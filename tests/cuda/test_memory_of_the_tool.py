@@ -1,0 +1,84 @@
+"""What the tool takes of a device's memory, and that batches stay pinned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from sfbench.probe.evidence.replicas import weight_sums
+from sfbench.probe.ring import Ring
+from sfbench.probe.weights import checksum
+from sfbench.schema import Rung
+
+
+class Largest(TorchDispatchMode):
+    """Bytes of the largest tensor that is made and is no view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        out = function(*args, **(kwargs or {}))
+        given = {t.untyped_storage().data_ptr() for t in args if isinstance(t, torch.Tensor)}
+        if isinstance(out, torch.Tensor) and out.untyped_storage().data_ptr() not in given:
+            self.most = max(self.most, out.numel() * out.element_size())
+        return out
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_checksums_copy_no_parameter(kind: torch.dtype, layout: torch.memory_format) -> None:
+    values = torch.linspace(0, 1, 64 * 4 * 8 * 8).reshape(64, 4, 8, 8).to(kind)
+    parameter = torch.nn.Parameter(values.contiguous(memory_format=layout))
+    optimizer = torch.optim.SGD([parameter], 0.1)
+    with Largest() as made:
+        total = checksum([optimizer])
+        _, outside = weight_sums([], [parameter])
+    assert made.most <= 8  # one number
+    assert total == pytest.approx(float(values.double().sum()))
+    assert outside is None
+
+
+def test_checksums_tell_where_a_value_moved() -> None:
+    one, other = torch.zeros(21), torch.zeros(21)
+    one[0] = other[1] = 1.0
+    sums = [weight_sums([], [torch.nn.Parameter(t)])[0] for t in (one, other)]
+    assert sums[0] != sums[1]
+
+
+@pytest.fixture
+def pinned(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Pinning by address: there is no driver that would do it."""
+    places: set[int] = set()
+    kept: list[torch.Tensor] = []
+
+    def pin(tensor: torch.Tensor, *_: Any) -> torch.Tensor:
+        twin = tensor.clone()
+        kept.append(twin)
+        places.add(twin.untyped_storage().data_ptr())
+        return twin
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    monkeypatch.setattr(
+        torch.Tensor, "is_pinned", lambda t, *_: t.untyped_storage().data_ptr() in places
+    )
+    return places
+
+
+@pytest.mark.parametrize("rung", ["cached", "solo", "half", "double"])
+@pytest.mark.parametrize("pin", [True, False])
+@pytest.mark.usefixtures("pinned")
+def test_batches_are_pinned_as_the_originals_on_every_rung(rung: Rung, pin: bool) -> None:
+    x, y = torch.rand(8, 3), torch.arange(8)
+    ring = Ring()
+    ring.keep("L", [x.pin_memory(), y.pin_memory()] if pin else [x, y], 8)
+    ring.rewind(rung)
+    batch, samples = ring.take("L")
+    assert [t.is_pinned() for t in batch] == [pin, pin]
+    assert samples == len(batch[0]) == {"half": 4, "double": 16}.get(rung, 8)
