@@ -87,7 +87,7 @@ class RankJob:
     """Intra-op threads per device, the same over the whole sweep."""
     cores: tuple[tuple[int, ...], ...] | None = None
     """Cores of each local rank where pinned, else None."""
-    device_type: Literal["cpu", "cuda"] = "cpu"
+    device_type: Literal["cpu", "cuda", "xpu"] = "cpu"
     probe: ProbeOptions = field(default_factory=ProbeOptions)
     code: CodeRoot | None = None
     """Set by the gate: which of two checkouts this launch has to run."""
@@ -122,7 +122,8 @@ class RankFailure:
     rank: int
     kind: str
     """exception | exit | no-process-group | not-wrapped | no-steps | too-few-steps |
-    own-launcher | global-batch | ranks-disagree | no-samples"""
+    own-launcher | global-batch | ranks-disagree | no-samples | device | device-graph |
+    out-of-memory"""
     message: str
     """One or two sentences: what was seen and what to do; for an exception its last line."""
     script_fault: bool
@@ -171,6 +172,8 @@ class LoopInfo:
     gradient_as_bucket_view: bool | None = None
     dtype: str = "float32"
     emulated: bool = False
+    nccl: str | None = None
+    """Version of NCCL (or RCCL); None: another backend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -218,6 +218,9 @@ class Environment:
     backend: str | None
     git_commit: str | None
     script_sha256: str
+    gpu_driver: str | None = None
+    gpu_power_limits_w: tuple[float, ...] = ()
+    nccl: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +231,7 @@ class SweepResult:
     name: str
     target: str
     script_args: tuple[str, ...] = ()
-    device_type: Literal["cpu", "cuda"]
+    device_type: Literal["cpu", "cuda", "xpu"]
     emulated: bool
     scaling: Literal["weak", "strong"]
     interrupted: bool = False

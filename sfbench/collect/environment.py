@@ -45,6 +45,9 @@ def environment(
         backend=next((b for b in reversed(backends) if b), None),
         git_commit=git_commit(plan.target.script.parent),
         script_sha256=hashlib.sha256(plan.target.script.read_bytes()).hexdigest(),
+        gpu_driver=machine.gpu_driver,
+        gpu_power_limits_w=machine.gpu_power_limits_w,
+        nccl=next((m.record.loop.nccl for m in launches if m.record and m.record.loop.nccl), None),
     )
 
 

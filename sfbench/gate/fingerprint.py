@@ -15,7 +15,7 @@ class Fingerprint:
     """Machine, software and job."""
 
     device: str
-    """cpu or cuda."""
+    """cpu, cuda or xpu."""
     devices: int
     gpus: tuple[str, ...]
     cpu: str
@@ -28,11 +28,16 @@ class Fingerprint:
     target: str
     """File or workload name, without its folder."""
     script_args: tuple[str, ...]
+    gpu_driver: str | None = None
+    gpu_power_limits_w: tuple[float, ...] = ()
+    nccl: str | None = None
 
     @property
     def key(self) -> str:
         """A short name for it."""
-        text = repr(dataclasses.astuple(self))
+        # What is not known of a job on the processor is left out: its name stays what it was.
+        known = dataclasses.astuple(self)
+        text = repr(known if self.device != "cpu" else known[:-3])
         return f"{self.target}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -44,7 +49,7 @@ def fingerprint(
     return Fingerprint(
         device=device,
         devices=devices,
-        gpus=environment.gpus if device == "cuda" else (),
+        gpus=environment.gpus if device != "cpu" else (),
         cpu=environment.cpu,
         cores=environment.cores,
         threads_per_device=environment.threads_per_device,
@@ -54,6 +59,9 @@ def fingerprint(
         scaling=scaling,
         target=Path(target).name.removesuffix(".py"),
         script_args=script_args,
+        gpu_driver=environment.gpu_driver if device != "cpu" else None,
+        gpu_power_limits_w=environment.gpu_power_limits_w if device != "cpu" else (),
+        nccl=environment.nccl,
     )
 
 

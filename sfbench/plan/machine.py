@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+from sfbench.plan.accelerators import accelerators
 
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
@@ -20,7 +21,15 @@ class Machine:
     quota: float | None
     """Cores' worth of time that the control group allows, where limited."""
     gpus: tuple[str, ...]
-    """Names of the visible CUDA devices that torch can use."""
+    """Names of the visible GPUs that torch can use."""
+    gpu_kind: Literal["cuda", "xpu"] = "cuda"
+    """What torch calls them."""
+    gpu_problem: str | None = None
+    """Why no GPU can be used, although there should be one."""
+    gpu_driver: str | None = None
+    gpu_power_limits_w: tuple[float, ...] = ()
+    omp_threads: int | None = None
+    """OMP_NUM_THREADS as the person set it."""
 
     @property
     def usable_cores(self) -> int:
@@ -31,21 +40,22 @@ class Machine:
 
 def this_machine() -> Machine:
     """Look at this machine."""
+    found = accelerators()
     return Machine(
         cores=tuple(sorted(os.sched_getaffinity(0))),
         quota=_quota(_CPU_MAX),
-        gpus=_gpus() if torch_has_cuda() else (),
+        gpus=found.names,
+        gpu_kind=found.kind,
+        gpu_problem=found.problem,
+        gpu_driver=found.driver,
+        gpu_power_limits_w=found.power_limits_w,
+        omp_threads=_threads(os.environ.get("OMP_NUM_THREADS", "")),
     )
 
 
-def torch_has_cuda() -> bool:
-    """Whether the installed torch is a CUDA build, from its version file."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or not spec.submodule_search_locations:
-        return False
-    version = Path(spec.submodule_search_locations[0]) / "version.py"
-    text = version.read_text(encoding="utf-8") if version.is_file() else ""
-    return re.search(r"^cuda\b.*=\s*['\"]", text, re.MULTILINE) is not None
+def _threads(text: str) -> int | None:
+    first = text.split(",", maxsplit=1)[0].strip()  # the others are for nested regions
+    return int(first) if first.isdigit() and int(first) > 0 else None
 
 
 def _quota(path: Path) -> float | None:
@@ -54,36 +64,3 @@ def _quota(path: Path) -> float | None:
     except (OSError, ValueError):
         return None
     return None if limit == "max" else int(limit) / int(period)
-
-
-def _gpus() -> tuple[str, ...]:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    try:
-        count = pynvml.nvmlDeviceGetCount()
-        names = [
-            pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count)
-        ]
-    finally:
-        pynvml.nvmlShutdown()
-    return _visible([n if isinstance(n, str) else n.decode() for n in names])
-
-
-def _visible(names: list[str]) -> tuple[str, ...]:
-    """CUDA_VISIBLE_DEVICES by number; names of devices stay unknown where it lists UUIDs."""
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if listed is None:
-        return tuple(names)
-    chosen = []
-    for part in filter(None, listed.split(",")):
-        if part.isdigit():
-            if int(part) >= len(names):
-                break  # CUDA ignores everything from the first invalid entry on
-            chosen.append(names[int(part)])
-        else:
-            chosen.append(part)
-    return tuple(chosen)

@@ -24,7 +24,7 @@ def make_plan(settings: Settings, target: Target, machine: Machine, now: datetim
     """
     device_type = _device_type(settings, target, machine)
     _check_scaling(settings)
-    threads = settings.threads_per_device or max(1, machine.usable_cores // max(settings.devices))
+    threads = settings.threads_per_device or _threads(device_type, settings, machine)
     return SweepPlan(
         target=target,
         devices=settings.devices,
@@ -94,14 +94,30 @@ def best_possible_efficiency(plan: SweepPlan, devices: int, machine: Machine) ->
     return min(1.0, machine.usable_cores / (devices * per_device))
 
 
+def _threads(device_type: DeviceType, settings: Settings, machine: Machine) -> int:
+    """Intra-op threads per device, the same at every device count.
+
+    On CPU the device is made of them. On a GPU they are what the job gets anyway: what the person
+    set, else what torchrun sets.
+    """
+    share = max(1, machine.usable_cores // max(settings.devices))
+    if device_type == "cpu" or max(settings.devices) == 1:
+        return share
+    return machine.omp_threads or 1
+
+
 def _device_type(settings: Settings, target: Target, machine: Machine) -> DeviceType:
     emulated = target.is_workload and target.name == EMULATED
-    if settings.device == "cpu" or (settings.device == "auto" and (emulated or not machine.gpus)):
+    if settings.device == "cpu" or (settings.device == "auto" and emulated):
         return "cpu"
-    if not machine.gpus:
+    problem = machine.gpu_problem
+    if settings.device == "auto" and not machine.gpus and problem is None:
+        return "cpu"
+    if not machine.gpus or settings.device not in {"auto", machine.gpu_kind}:
         raise UsageError(
-            "--device cuda: no GPU that this torch can use is visible. Install a CUDA build of "
-            "torch and check CUDA_VISIBLE_DEVICES, or use --device cpu."
+            f"--device {settings.device}: no GPU that this torch can use is visible"
+            f"{f': {problem}' if problem else ''}. Install a build of torch for your GPUs and "
+            "check CUDA_VISIBLE_DEVICES, or use --device cpu."
         )
     largest = max(settings.devices)
     if largest > len(machine.gpus):
@@ -109,7 +125,7 @@ def _device_type(settings: Settings, target: Target, machine: Machine) -> Device
             f"--devices asks for {largest} devices, but {len(machine.gpus)} GPU(s) are visible. "
             f"Use --devices with counts up to {len(machine.gpus)}, or --device cpu."
         )
-    return "cuda"
+    return machine.gpu_kind
 
 
 def _check_scaling(settings: Settings) -> None:

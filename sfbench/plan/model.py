@@ -8,7 +8,7 @@ from typing import Literal
 
 from sfbench.schema import RankJob, Rung
 
-DeviceType = Literal["cpu", "cuda"]
+DeviceType = Literal["cpu", "cuda", "xpu"]
 Scaling = Literal["weak", "strong"]
 
 

@@ -32,7 +32,7 @@ class Settings(BaseModel):
 
     target: str = "vision"
     devices: tuple[int, ...] = (1, 2, 4, 8)
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda", "xpu"] = "auto"
     scaling: Literal["weak", "strong"] = "weak"
     global_batch: int | None = Field(default=None, gt=0)
     seconds: float = Field(default=13.0, gt=0, le=86400)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 
 from sfbench.probe.device import parameters_of
@@ -75,8 +76,15 @@ def describe_loop(session: Session, loop: Loop, wrapper: str) -> LoopInfo:
         static_graph=model.static_graph if model is not None else None,
         gradient_as_bucket_view=model.gradient_as_bucket_view if model is not None else None,
         dtype=next((str(p.dtype).removeprefix("torch.") for p in parameters_of(optimizers)), ""),
+        nccl=_nccl(),
         emulated=bool(getattr(sys.modules["__main__"], "SFBENCH_EMULATED", False)),
     )
+
+
+def _nccl() -> str | None:
+    if not dist.is_initialized() or "nccl" not in str(dist.get_backend()):
+        return None
+    return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
 
 
 def _of(session: Session, kind: type, key: Any) -> list[Any]:

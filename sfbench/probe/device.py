@@ -120,6 +120,19 @@ def home_of(parameters: Iterable[torch.Tensor], device_type: str) -> torch.devic
     return found
 
 
+_NO_DEVICE = (
+    "No CUDA GPUs are available", "Torch not compiled with CUDA enabled",
+    "Found no NVIDIA driver", "Attempting to deserialize object on a CUDA device",
+    "No XPU devices are available", "Torch not compiled with XPU enabled",
+)  # fmt: skip
+
+
+def asks_for_a_device(error: BaseException) -> bool:
+    """Whether torch raised this since there is no GPU, or it is hidden from the script."""
+    text = str(error)
+    return isinstance(error, AssertionError | RuntimeError) and any(s in text for s in _NO_DEVICE)
+
+
 def mismatch(found: Sequence[str], device_type: str) -> str | None:
     """Why ranks that train on these types of device cannot be measured as asked; else None."""
     other = next((kind for kind in found if kind != device_type), None)

@@ -18,6 +18,7 @@ import torch
 
 from sfbench.probe import checkout
 from sfbench.probe.batchsize import BatchSizeHooks
+from sfbench.probe.device import asks_for_a_device
 from sfbench.probe.ending import script_ended
 from sfbench.probe.heartbeat import Heartbeat
 from sfbench.probe.patches import Patches
@@ -26,6 +27,12 @@ from sfbench.probe.rendezvous import GroupHooks
 from sfbench.probe.session import Session
 from sfbench.probe.stop import Refused, StopRun
 from sfbench.schema import RankFailure, RankJob
+
+_WANTS_A_GPU = (
+    "The script asks for a GPU, but this is a measurement on the CPU, which hides them from it. "
+    "Give --device cuda where there are GPUs that torch can use (sfbench info tells), or make the "
+    "script train on the CPU."
+)
 
 
 def rank_main(job: RankJob) -> None:
@@ -83,6 +90,8 @@ def _guarded(session: Session, job: RankJob, rank: int) -> int:
         if session.provisional:
             sys.stderr.write("sfbench: another batch size failed; what was measured is kept\n")
             return 0
+        if job.device_type == "cpu" and asks_for_a_device(error):
+            raise Refused("device", _WANTS_A_GPU) from error
         message = traceback.format_exception_only(error)[-1].strip()
         session.witness.leave(error)
         _fail(session, rank, "exception", f"{message}", script_fault=True)

@@ -8,12 +8,18 @@ from sfbench.schema import Rung
 
 
 def unavailable_rungs(
-    wanted: Sequence[Rung], *, has_loader: bool, joins: bool, wrapper: str
+    wanted: Sequence[Rung],
+    *,
+    has_loader: bool,
+    joins: bool,
+    wrapper: str,
+    python_reducer: bool = False,
 ) -> dict[str, str]:
     """Rung -> reason, for those of ``wanted`` that cannot run; ``train`` always can.
 
     ``joins``: the script uses DDP's Join. ``wrapper``: how gradients are kept equal, as in
-    LoopInfo.
+    LoopInfo. ``python_reducer``: DDP averages gradients by Python hooks (torch._dynamo's
+    optimize_ddp="python_reducer").
     """
     if not has_loader:
         reason = "no DataLoader: batches come from the script's own code (see sfbench.batches)"
@@ -26,4 +32,7 @@ def unavailable_rungs(
         return dict.fromkeys(apart, "parameters are sharded: every step needs the other ranks")
     if wrapper == "own-collectives":
         return dict.fromkeys(apart, "gradients are averaged by the script itself, outside DDP")
+    if python_reducer:
+        reason = "DDP's Python reducer decides during backward, by collectives of compiled code"
+        return dict.fromkeys(apart, reason)
     return {}

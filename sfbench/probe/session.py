@@ -162,6 +162,9 @@ class Session:
             has_loader=bool(loop.loaders),
             joins=bool(self.witness.meetings.joins),
             wrapper=self.loop_info.wrapper,
+            python_reducer=any(
+                getattr(m, "_use_python_reducer", False) for m in self.models.models
+            ),
         )
         rungs = tuple(r for r in self.job.probe.rungs if r not in self.unavailable)
         self.rungs = rungs

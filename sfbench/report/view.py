@@ -164,7 +164,7 @@ def result_view(result: SweepResult, key: str, baseline: SweepResult | None) -> 
 
 
 def _kicker(result: SweepResult) -> str:
-    kind = "GPU" if result.device_type == "cuda" else "CPU"
+    kind = "CPU" if result.device_type == "cpu" else "GPU"
     what = f"{Path(result.target).name} · {kind} · {result.scaling} scaling"
     return f"{what} · {result.environment.started_at[:10]}"
 

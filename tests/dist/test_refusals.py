@@ -33,6 +33,7 @@ def refusal(run: Run) -> LaunchError:
         ("refused_not_wrapped.py", ("--log-reduced",), "not-wrapped", "independent copies"),
         ("refused_not_wrapped.py", ("--same",), "not-wrapped", "same batches"),
         ("refused_not_wrapped.py", ("--around",), "not-wrapped", "not its .module"),
+        ("refused_wants_a_gpu.py", (), "device", "--device cuda"),
     ],
 )
 def test_script_that_cannot_be_measured(

@@ -182,25 +182,6 @@ def test_targets_are_workloads_or_files(tmp_path: Path) -> None:
         resolve_target(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("listed", "names"),
-    [
-        (None, ("A", "B", "C")),
-        ("2,0", ("C", "A")),
-        ("", ()),
-        ("1,9,0", ("B",)),
-        ("GPU-1234", ("GPU-1234",)),
-    ],
-)
-def test_visible_gpus(
-    monkeypatch: pytest.MonkeyPatch, listed: str | None, names: tuple[str, ...]
-) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if listed is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
-    assert machine_module._visible(["A", "B", "C"]) == names
-
-
 @pytest.mark.parametrize(("text", "quota"), [("max 100000", None), ("150000 100000", 1.5)])
 def test_cpu_quota(tmp_path: Path, text: str, quota: float | None) -> None:
     file = tmp_path / "cpu.max"

@@ -1,0 +1,169 @@
+"""GPUs that torch can use here, found without importing torch into this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Build = Literal["cuda", "rocm", "xpu"]
+
+_BUILDS: tuple[tuple[Build, str], ...] = (("cuda", "cuda"), ("rocm", "hip"), ("xpu", "xpu"))
+_NODES = {
+    "cuda": ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version"),
+    "rocm": ("/dev/kfd",),
+    "xpu": ("/dev/dri/renderD128",),
+}
+"""What the driver of each makes: without it there is no such GPU."""
+_ASK = (
+    "import json, torch; a = torch.accelerator; "
+    "m = torch.get_device_module(a.current_accelerator()); "
+    "print(json.dumps([m.get_device_name(i) for i in range(a.device_count())]))"
+)
+_ASK_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU as NVML tells of it."""
+
+    name: str
+    uuid: str
+    power_limit_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerators:
+    """What was found."""
+
+    names: tuple[str, ...] = ()
+    """Of the visible ones, in the order of their numbers."""
+    kind: Literal["cuda", "xpu"] = "cuda"
+    """What torch calls them; ROCm's are ``cuda`` too."""
+    problem: str | None = None
+    """Why there are none, although there should be."""
+    driver: str | None = None
+    power_limits_w: tuple[float, ...] = ()
+
+
+def accelerators() -> Accelerators:
+    """Look at this machine."""
+    build = torch_build()
+    if build is None or not any(Path(node).exists() for node in _NODES[build]):
+        return Accelerators()
+    if build == "cuda":
+        return _by_nvml()
+    return _by_torch(build, f"torch is built for {build}")
+
+
+def torch_build() -> Build | None:
+    """What the installed torch is built for, from its version file; None: the processor alone."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    version = Path(spec.submodule_search_locations[0]) / "version.py"
+    text = version.read_text(encoding="utf-8") if version.is_file() else ""
+    for build, word in _BUILDS:
+        if re.search(rf"^{word}\b.*=\s*['\"]", text, re.MULTILINE):
+            return build
+    return None
+
+
+def visible(listed: str | None, gpus: Sequence[Gpu]) -> tuple[int, ...]:
+    """Which GPUs ``CUDA_VISIBLE_DEVICES`` leaves, as the driver reads it.
+
+    By number or by the beginning of a UUID, as the first entry is. What is no number, negative, out
+    of range, unknown or ambiguous ends the list; an entry that comes twice leaves none.
+    """
+    if listed is None:
+        return tuple(range(len(gpus)))
+    by_uuid = listed.startswith(("GPU-", "MIG-"))
+    chosen: list[int] = []
+    for entry in listed.split(","):
+        place = _by_uuid(entry, gpus) if by_uuid else _number(entry)
+        if place is None or not 0 <= place < len(gpus):
+            break
+        if place in chosen:
+            return ()
+        chosen.append(place)
+    return tuple(chosen)
+
+
+def _number(entry: str) -> int | None:
+    """The whole number that an entry starts with, as C reads it."""
+    found = re.match(r"\s*([+-]?\d+)", entry)
+    return int(found.group(1)) if found else None
+
+
+def _by_uuid(entry: str, gpus: Sequence[Gpu]) -> int | None:
+    matching = [place for place, gpu in enumerate(gpus) if gpu.uuid.startswith(entry)]
+    return matching[0] if len(matching) == 1 else None
+
+
+def _by_nvml() -> Accelerators:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return _by_torch("cuda", f"NVML does not start ({error})")
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        gpus = [_gpu(pynvml, handle) for handle in handles]
+        driver = _text(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError as error:
+        return _by_torch("cuda", f"NVML does not tell its devices ({error})")
+    finally:
+        pynvml.nvmlShutdown()
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is not None and listed.startswith("MIG-"):
+        # Parts of a GPU: NVML counts whole ones.
+        return _by_torch("cuda", "CUDA_VISIBLE_DEVICES names MIG devices", driver)
+    chosen = [gpus[place] for place in visible(listed, gpus)]
+    limits = [gpu.power_limit_w for gpu in chosen]
+    return Accelerators(
+        names=tuple(gpu.name for gpu in chosen),
+        driver=driver,
+        power_limits_w=tuple(limit for limit in limits if limit is not None),
+    )
+
+
+def _gpu(nvml: Any, handle: Any) -> Gpu:
+    try:
+        limit: float | None = nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3
+    except nvml.NVMLError:  # not every GPU has one
+        limit = None
+    return Gpu(
+        name=_text(nvml.nvmlDeviceGetName(handle)),
+        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+        power_limit_w=limit,
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode()
+
+
+def _by_torch(build: Build, why: str, driver: str | None = None) -> Accelerators:
+    """Ask torch itself, in a process of its own: it takes seconds."""
+    kind: Literal["cuda", "xpu"] = "xpu" if build == "xpu" else "cuda"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _ASK],
+            capture_output=True, text=True, check=False, timeout=_ASK_S,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return Accelerators(kind=kind, problem=f"{why}, and torch does not answer")
+    lines = done.stdout.splitlines()
+    names = tuple(json.loads(lines[-1])) if done.returncode == 0 and lines else ()
+    if names:
+        return Accelerators(names=names, kind=kind, driver=driver)
+    said = (done.stderr.strip().splitlines() or ["it finds none"])[-1]
+    return Accelerators(kind=kind, problem=f"{why}, and torch can use no GPU: {said}")
