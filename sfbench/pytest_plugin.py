@@ -188,7 +188,7 @@ def _gated(report: GateReport) -> dict[str, Any]:
         "efficiency": candidate.efficiency if candidate else None,
         "change": dataclasses.asdict(report.change) if report.change else None,
         "time_share": {
-            "base": dataclasses.asdict(base.parts) if base else None,
-            "candidate": dataclasses.asdict(candidate.parts) if candidate else None,
+            "base": dict(base.parts) if base else None,
+            "candidate": dict(candidate.parts) if candidate else None,
         },
     }

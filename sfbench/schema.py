@@ -105,6 +105,11 @@ class TimeShare:
     communication: Share
     data: Share
 
+    def of(self, part: str) -> Share:
+        """The share of a part, by its id."""
+        share: Share = getattr(self, part)
+        return share
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankResult:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfbench.schema import Point, TimeShare
-
-PARTS = ("compute", "data", "communication", "straggler", "jitter", "host")
-"""In the order in which people read them."""
+from sfbench.analyze.parts import PARTS, Part
+from sfbench.schema import Point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
     """What one part of the step costs against one device."""
 
-    part: str
-    """One of ``PARTS``."""
+    part: Part
     value: float
     """Efficiency lost, as a ratio; negative where the part weighs less than at 1 device."""
 
@@ -31,14 +28,8 @@ def losses(point: Point, one: Point) -> tuple[Loss, ...] | None:
         return None
     answer = []
     for part in PARTS:
-        here, there = share(point.time_share, part), share(one.time_share, part)
+        here, there = point.time_share.of(part.id).value, one.time_share.of(part.id).value
         if here is None or there is None:
             return None
         answer.append(Loss(part=part, value=here - point.efficiency.value * there))
     return tuple(answer)
-
-
-def share(shares: TimeShare, part: str) -> float | None:
-    """The ratio of one of ``PARTS``."""
-    value: float | None = getattr(shares, part).value
-    return value

@@ -24,9 +24,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sfbench.analyze.cycles import Cycles, filled_solo
+from sfbench.analyze.cycles import Cycles
 from sfbench.analyze.intervals import Array, Spread, mean_interval, spread, widened
-from sfbench.analyze.slow import MIN_CYCLES, Picked, pick_slow
+from sfbench.analyze.parts import PARTS
+from sfbench.analyze.quantities import Quantity, quantities
+from sfbench.analyze.slow import Picked
 from sfbench.schema import Interval, Rung, Share, TimeShare
 
 SYSTEMATIC = 0.005
@@ -60,29 +62,6 @@ class Shares:
     slow: SlowRank | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Part:
-    """One part, cycle by cycle in seconds; None with the reason where it is not known."""
-
-    values: Array | None
-    reason: str | None = None
-    noise: Array | None = None
-    """What the interval is made of, where that is not ``values``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Ranks:
-    """What the unsynced and solo rungs say, cycle by cycle in seconds."""
-
-    picked: Picked | None
-    others_s: _Part
-    """Mean over others of c_r."""
-    solo_s: _Part
-    """Mean over others of s_r."""
-    straggler: _Part
-    jitter: _Part
-
-
 def time_shares(cycles: Cycles, unavailable: Mapping[Rung, str]) -> Shares | None:
     """Compute the shares with their intervals; None where no cycle has a train block.
 
@@ -94,24 +73,19 @@ def time_shares(cycles: Cycles, unavailable: Mapping[Rung, str]) -> Shares | Non
     used = _bounded(_complete(cycles))
     if not len(used.train_s):
         return None
-    ranks = _ranks(used, unavailable)
-    cached = _rung(used.cached_s, "cached", unavailable)
-    slowest = _rung(used.slowest_s, "unsynced", unavailable)
-    train = _Part(values=used.train_s)
-    parts = {
-        "compute": ranks.solo_s,
-        "host": _minus(ranks.others_s, ranks.solo_s),
-        "straggler": ranks.straggler,
-        "jitter": ranks.jitter,
-        "communication": _minus(cached, slowest),
-        "data": _minus(train, cached),
-    }
+    known = quantities(used, unavailable)
+    ratios, seconds = {}, {}
+    for part in PARTS:
+        found = known.part(part.terms)
+        unknown = Share(reason=known.reason(part.rungs))
+        ratios[part.id] = unknown if found is None else _ratio(found, used)
+        seconds[part.id] = unknown if found is None else _seconds(found, used)
     return Shares(
-        time_share=TimeShare(**{name: _ratio(part, used) for name, part in parts.items()}),
-        seconds=TimeShare(**{name: _seconds(part, used) for name, part in parts.items()}),
+        time_share=TimeShare(**ratios),
+        seconds=TimeShare(**seconds),
         step_s=float(used.train_s.mean()),
         cycles=len(used.train_s),
-        slow=_slow_rank(ranks.picked, used),
+        slow=_slow_rank(known.picked, used),
     )
 
 
@@ -144,86 +118,17 @@ def _bounded(used: Cycles) -> Cycles:
     return replace(used, slowest_s=used.slowest_s - interval.value)
 
 
-def _rung(values: Array, rung: Rung, unavailable: Mapping[Rung, str]) -> _Part:
-    if np.isfinite(values).all():
-        return _Part(values=values)
-    reason = unavailable.get(rung, "gave no measured step in steady state")
-    return _Part(values=None, reason=f"rung {rung}: {reason}")
-
-
-def _ranks(used: Cycles, unavailable: Mapping[Rung, str]) -> _Ranks:
-    unsynced = _rung(used.unsynced_s, "unsynced", unavailable)
-    solo = _rung(filled_solo(used), "solo", unavailable)
-    count = used.unsynced_s.shape[1]
-    everyone = np.ones_like(used.unsynced_s, dtype=bool)
-    if unsynced.values is None:
-        return _Ranks(
-            picked=None,
-            others_s=unsynced,
-            solo_s=_mean_over(solo, everyone),
-            straggler=unsynced,
-            jitter=unsynced,
-        )
-    if count > 1 and len(used.train_s) < MIN_CYCLES:
-        few = f"{len(used.train_s)} cycles were measured, {MIN_CYCLES} tell a slow rank"
-        unknown = _Part(values=None, reason=few)
-        return _Ranks(
-            picked=None, others_s=unknown, solo_s=unknown, straggler=unknown, jitter=unknown
-        )
-    picked = pick_slow(unsynced.values, used.batches_s) if count > 1 else None
-    others = everyone.copy()
-    straggler = _straggler(picked, len(used.train_s))
-    if picked is not None and picked.rank is not None:
-        others[np.arange(len(others)), picked.slow] = False
-    others_s = _mean_over(unsynced, others)
-    return _Ranks(
-        picked=picked,
-        others_s=others_s,
-        solo_s=_mean_over(solo, others),
-        straggler=straggler,
-        jitter=_minus(_minus(_Part(values=used.slowest_s), others_s), straggler),
-    )
-
-
-def _straggler(picked: Picked | None, cycles: int) -> _Part:
-    """The slow rank's excess; 0 where none is above noise, but known no better than the noise."""
-    if picked is None:
-        return _Part(values=np.zeros(cycles))
-    if picked.rank is None:
-        return _Part(values=np.zeros(cycles), noise=picked.excess_s)
-    return _Part(values=picked.excess_s)
-
-
-def _mean_over(part: _Part, ranks: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> _Part:
-    if part.values is None:
-        return part
-    return _Part(values=np.where(ranks, part.values, 0.0).sum(axis=1) / ranks.sum(axis=1))
-
-
-def _minus(left: _Part, right: _Part) -> _Part:
-    if left.values is None:
-        return left
-    if right.values is None:
-        return right
-    return _Part(values=left.values - right.values)
-
-
-def _ratio(part: _Part, used: Cycles) -> Share:
-    if part.values is None:
-        return Share(reason=part.reason)
+def _ratio(part: Quantity, used: Cycles) -> Share:
     step_s = float(used.train_s.mean())
     share = float(part.values.mean()) / step_s
-    noise = part.values if part.noise is None else part.noise
+    noise = part.noise
     sampled = _spread((noise - share * used.train_s) / step_s, used)
     return _share(share, sampled, _systematic(noise))
 
 
-def _seconds(part: _Part, used: Cycles) -> Share:
-    if part.values is None:
-        return Share(reason=part.reason)
-    noise = part.values if part.noise is None else part.noise
-    systematic_s = _systematic(noise) * float(used.train_s.mean())
-    return _share(float(part.values.mean()), _spread(noise, used), systematic_s)
+def _seconds(part: Quantity, used: Cycles) -> Share:
+    systematic_s = _systematic(part.noise) * float(used.train_s.mean())
+    return _share(float(part.values.mean()), _spread(part.noise, used), systematic_s)
 
 
 def _systematic(noise: Array) -> float:

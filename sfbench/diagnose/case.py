@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from sfbench.analyze.parts import Part
 from sfbench.launch.model import GpuState
 from sfbench.plan.machine import Machine
 from sfbench.schema import (
@@ -67,9 +68,19 @@ class Case:
         """Who the ranks were, by rank."""
         return self.records[0].ranks
 
-    def seconds(self, part: str) -> float | None:
-        """Seconds per step of one part of the time share."""
-        share: Share = getattr(self.shares, part)
+    def share(self, part: Part) -> Share:
+        """One part's share of the step."""
+        return self.shares.of(part.id)
+
+    def share_at_one(self, part: Part) -> Share | None:
+        """The same at 1 device; None where that was not measured, or is this point."""
+        if self.one is None or self.one.time_share is None:
+            return None
+        return self.one.time_share.of(part.id)
+
+    def seconds(self, part: Part) -> float | None:
+        """Seconds per step of one part."""
+        share = self.share(part)
         return None if share.value is None else share.value * self.step_s
 
     def gpu(self, rank: int) -> GpuState | None:

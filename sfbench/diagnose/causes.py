@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 
 from sfbench.analyze.batch_curve import BatchCurve, batch_curve
+from sfbench.analyze.parts import COMMUNICATION, DATA, HOST, JITTER, STRAGGLER, Part
 from sfbench.collect.model import MeasuredLaunch
 from sfbench.diagnose.case import Case
 from sfbench.diagnose.data_loader import diagnose_data_loader
 from sfbench.diagnose.host import diagnose_host
 from sfbench.diagnose.interconnect import diagnose_interconnect
 from sfbench.diagnose.ranking import ranked
+from sfbench.diagnose.severity import Judgement, judge
 from sfbench.diagnose.small_batch import diagnose_small_batch
 from sfbench.diagnose.straggler import diagnose_jitter, diagnose_straggler
 from sfbench.plan.machine import Machine
 from sfbench.schema import Diagnosis, Point
 
-_BY_SHARE = (
-    diagnose_data_loader,
-    diagnose_interconnect,
-    diagnose_straggler,
-    diagnose_jitter,
-    diagnose_host,
+BY_PART: tuple[tuple[Part, Callable[[Case, Part, Judgement], Diagnosis | None]], ...] = (
+    (DATA, diagnose_data_loader),
+    (COMMUNICATION, diagnose_interconnect),
+    (STRAGGLER, diagnose_straggler),
+    (JITTER, diagnose_jitter),
+    (HOST, diagnose_host),
 )
+"""What judges each part of the step."""
 
 
 def diagnose(
@@ -52,8 +55,9 @@ def diagnose(
 
 
 def _of_case(case: Case, curve: BatchCurve | None) -> Iterator[Diagnosis]:
-    for look in _BY_SHARE:
-        diagnosis = look(case)
+    for part, look in BY_PART:
+        judged = judge(case.share(part))
+        diagnosis = look(case, part, judged) if judged is not None else None
         if diagnosis is not None:
             yield diagnosis
     small = diagnose_small_batch(case, curve)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sfbench import units
-from sfbench.diagnose.evidence import per_sample, share_of, things
+from sfbench.analyze.parts import DATA
+from sfbench.diagnose.evidence import per_sample, things
 from sfbench.diagnose.severity import CONTRIBUTOR
 from sfbench.diagnose.supply import Starvation, workers_needed
 
@@ -65,7 +66,7 @@ def _cores(found: Starvation) -> Lines:
 
 
 def _interference(found: Starvation) -> Lines:
-    lost_s = found.case.seconds("data")
+    lost_s = found.case.seconds(DATA)
     return (
         f"The devices wait only {units.seconds(found.wait_s)} of the {units.seconds(lost_s)} that "
         "loading costs: workers take cores, caches or memory bandwidth from training. Lighten the "
@@ -135,12 +136,12 @@ def _scales_alike(found: Starvation) -> Lines:
             "One device waits already. More devices that wait alike scale well on paper: "
             "efficiency does not show this loss.",
         )
-    there = share_of(case.one.time_share, "data") if case.one and case.one.time_share else None
-    if there is None or there < CONTRIBUTOR:
+    there = case.share_at_one(DATA)
+    if there is None or there.value is None or there.value < CONTRIBUTOR:
         return ()
     return (
-        f"At 1 device loading takes {units.percent(there)} of the step too: that much is no loss "
-        "of scaling, and a faster loader speeds up every device count.",
+        f"At 1 device loading takes {units.percent(there.value)} of the step too: that much is no "
+        "loss of scaling, and a faster loader speeds up every device count.",
     )
 
 

@@ -27,12 +27,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfbench.analyze.intervals import Array, grouped_spread
+from sfbench.analyze.parts import DATA, Part
 from sfbench.analyze.phases import phases, steady_rows, waits_per_cycle
 from sfbench.diagnose.case import Case
 from sfbench.diagnose.data_advice import advice
 from sfbench.diagnose.evidence import Evidence, common, per_sample, rounded
 from sfbench.diagnose.regain import regain
-from sfbench.diagnose.severity import judge
+from sfbench.diagnose.severity import Judgement
 from sfbench.diagnose.supply import (
     Demand,
     Starvation,
@@ -74,19 +75,16 @@ class _Signs:
     """Few steps hold most of the waiting."""
 
 
-def diagnose_data_loader(case: Case) -> Diagnosis | None:
+def diagnose_data_loader(case: Case, part: Part, judged: Judgement) -> Diagnosis | None:
     """Judge the ``data`` share; applies at 1 device as well."""
-    judged = judge(case.shares.data)
-    if judged is None:
-        return None
     found = _look(case)
     return Diagnosis(
         id=ID,
         devices=case.devices,
         severity=judged.severity,
         rank=found.rank,
-        regain=regain(case, "data"),
-        evidence={**common(case, "data", judged), **_evidence(found), "disproof": DISPROOF},
+        regain=regain(case, part),
+        evidence={**common(case, part, judged), **_evidence(found), "disproof": DISPROOF},
         advice=advice(found),
     )
 
@@ -100,7 +98,7 @@ def _look(case: Case) -> Starvation:
     cores = cores_needed(supplied, wanted, loading) if supplied else 0.0
     free = max(0.0, case.machine.usable_cores * (1 - CORES_SPARE) - training_cores)
     stall_steps, wait_s = _stall_steps(case, rank), _wait_s(case, rank)
-    lost_s = case.seconds("data")
+    lost_s = case.seconds(DATA)
     signs = _Signs(
         cores_lack=cores > free,
         waits=lost_s is None or wait_s >= WAITS * lost_s,
@@ -137,7 +135,7 @@ def _limit(case: Case, wanted: Demand, supplied: Supply | None, signs: _Signs) -
 
 def _starving_rank(case: Case) -> int | None:
     """The rank whose loader the others wait for, where one is alone with it beyond noise."""
-    data_s = case.seconds("data")
+    data_s = case.seconds(DATA)
     if case.devices == 1 or data_s is None:
         return None
     waits = waits_per_cycle(case.steps)

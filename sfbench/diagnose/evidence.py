@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sfbench.analyze.parts import Part
 from sfbench.diagnose.case import Case
 from sfbench.diagnose.severity import Judgement
-from sfbench.schema import Share, TimeShare
 from sfbench.units import half_width
 
 Evidence = dict[str, float | int | str | bool | None]
@@ -13,9 +13,9 @@ DIGITS = 4
 """Significant ones: more is never measured."""
 
 
-def common(case: Case, part: str, judged: Judgement) -> Evidence:
+def common(case: Case, part: Part, judged: Judgement) -> Evidence:
     """What every diagnosis says of its part of the step."""
-    share: Share = getattr(case.shares, part)
+    share = case.share(part)
     found: Evidence = {
         "verdict": judged.verdict,
         "share_of_step": rounded(share.value),
@@ -23,15 +23,10 @@ def common(case: Case, part: str, judged: Judgement) -> Evidence:
         "seconds_per_step": rounded(case.seconds(part)),
         "step_s": rounded(case.step_s),
     }
-    if case.one is not None and case.one.time_share is not None:
-        found["share_at_1_device"] = rounded(share_of(case.one.time_share, part))
+    there = case.share_at_one(part)
+    if there is not None:
+        found["share_at_1_device"] = rounded(there.value)
     return found
-
-
-def share_of(shares: TimeShare, part: str) -> float | None:
-    """The ratio of one part."""
-    share: Share = getattr(shares, part)
-    return share.value
 
 
 def rounded(value: float | None) -> float | None:

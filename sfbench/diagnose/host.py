@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sfbench import units
+from sfbench.analyze.parts import HOST, Part
 from sfbench.diagnose.case import Case, CoreUse
 from sfbench.diagnose.evidence import Evidence, common, rounded, things
 from sfbench.diagnose.regain import regain
-from sfbench.diagnose.severity import judge
+from sfbench.diagnose.severity import Judgement
 from sfbench.schema import Diagnosis
 
 ID = "host-contention"
@@ -48,10 +49,9 @@ class _Crowd:
         return self.case.devices_per_host * (self.threads + workers)
 
 
-def diagnose_host(case: Case) -> Diagnosis | None:
+def diagnose_host(case: Case, part: Part, judged: Judgement) -> Diagnosis | None:
     """Judge the ``host`` share."""
-    judged = judge(case.shares.host)
-    if judged is None or case.devices == 1:
+    if case.devices == 1:
         return None
     crowd = _look(case)
     return Diagnosis(
@@ -59,14 +59,14 @@ def diagnose_host(case: Case) -> Diagnosis | None:
         devices=case.devices,
         severity=judged.severity,
         rank=None,
-        regain=regain(case, "host"),
-        evidence={**common(case, "host", judged), **_evidence(crowd), "disproof": DISPROOF},
+        regain=regain(case, part),
+        evidence={**common(case, part, judged), **_evidence(crowd), "disproof": DISPROOF},
         advice=_advice(crowd),
     )
 
 
 def _look(case: Case) -> _Crowd:
-    slower_s = case.seconds("host")
+    slower_s = case.seconds(HOST)
     assert slower_s is not None
     together, alone = case.core_use("unsynced"), case.core_use("solo")
     return _Crowd(

@@ -22,12 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfbench import units
+from sfbench.analyze.parts import COMMUNICATION, Part
 from sfbench.analyze.phases import phases
 from sfbench.diagnose.case import Case
 from sfbench.diagnose.evidence import Evidence, common, rounded, things
 from sfbench.diagnose.link import Link, best_cap_mb, bus_bytes_per_s, exposed_s, fit_link
 from sfbench.diagnose.regain import regain
-from sfbench.diagnose.severity import judge
+from sfbench.diagnose.severity import Judgement
 from sfbench.schema import Diagnosis
 
 ID = "interconnect"
@@ -75,10 +76,9 @@ class _Traffic:
     savings: Savings | None
 
 
-def diagnose_interconnect(case: Case) -> Diagnosis | None:
+def diagnose_interconnect(case: Case, part: Part, judged: Judgement) -> Diagnosis | None:
     """Judge the ``communication`` share."""
-    judged = judge(case.shares.communication)
-    if judged is None or case.devices == 1:
+    if case.devices == 1:
         return None
     traffic = _look(case)
     return Diagnosis(
@@ -86,9 +86,9 @@ def diagnose_interconnect(case: Case) -> Diagnosis | None:
         devices=case.devices,
         severity=judged.severity,
         rank=None,
-        regain=regain(case, "communication"),
+        regain=regain(case, part),
         evidence={
-            **common(case, "communication", judged),
+            **common(case, part, judged),
             **_evidence(traffic),
             "disproof": DISPROOF,
         },
@@ -97,7 +97,7 @@ def diagnose_interconnect(case: Case) -> Diagnosis | None:
 
 
 def _look(case: Case) -> _Traffic:
-    seconds = case.seconds("communication")
+    seconds = case.seconds(COMMUNICATION)
     assert seconds is not None
     apart, together = phases(case.steps, "unsynced"), phases(case.steps, "cached")
     backward_s = float(np.nanmean(apart.backward_s)) / max(1.0, case.loop.fetches_per_step)

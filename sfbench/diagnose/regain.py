@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+from sfbench.analyze.parts import Part
 from sfbench.diagnose.case import Case
 from sfbench.schema import Interval, Point, Share
 from sfbench.units import half_width
 
 
-def regain(case: Case, part: str) -> Interval:
+def regain(case: Case, part: Part) -> Interval:
     """What one of the time shares costs, in efficiency points as a ratio.
 
     Against one device a part loses share_N - efficiency * share_1: the parts sum to
@@ -17,9 +18,7 @@ def regain(case: Case, part: str) -> Interval:
     loss is against a device that does nothing but compute: the share itself. The interval joins
     those of the three figures as independent ones.
     """
-    here: Share = getattr(case.shares, part)
-    there: Share | None = getattr(case.one.time_share, part) if case.one else None
-    return against_one(here, there, case.point)
+    return against_one(case.share(part), case.share_at_one(part), case.point)
 
 
 def against_one(here: Share | Interval, there: Share | Interval | None, point: Point) -> Interval:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from sfbench import units
 from sfbench.analyze.batch_curve import BatchCurve
 from sfbench.analyze.intervals import widened
+from sfbench.analyze.parts import COMPUTE
 from sfbench.analyze.shares import SYSTEMATIC
 from sfbench.diagnose.case import Case
 from sfbench.diagnose.evidence import Evidence, rounded
@@ -36,13 +37,12 @@ def diagnose_small_batch(case: Case, curve: BatchCurve | None) -> Diagnosis | No
     batch = case.point.batch_per_device
     if curve is None or curve.misfit > MAX_MISFIT or batch is None or _same_as_one(case, batch):
         return None
-    share = _fixed_share(case.shares.compute, curve, batch)
+    share = _fixed_share(case.share(COMPUTE), curve, batch)
     judged = judge(share)
     if judged is None:
         return None
-    there = None
-    if case.one is not None and case.one.time_share is not None:
-        there = _fixed_share(case.one.time_share.compute, curve, curve.batch)
+    at_one = case.share_at_one(COMPUTE)
+    there = _fixed_share(at_one, curve, curve.batch) if at_one is not None else None
     return Diagnosis(
         id=ID,
         devices=case.devices,

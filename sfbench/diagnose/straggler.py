@@ -21,12 +21,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfbench import units
+from sfbench.analyze.parts import Part
 from sfbench.analyze.phases import Phases, phases
 from sfbench.analyze.repeats import Unevenness, unevenness
 from sfbench.diagnose.case import Case
 from sfbench.diagnose.evidence import Evidence, common, rounded
 from sfbench.diagnose.regain import regain
-from sfbench.diagnose.severity import judge
+from sfbench.diagnose.severity import Judgement
 from sfbench.schema import Diagnosis, RankInfo
 
 ID = "straggler"
@@ -68,11 +69,10 @@ class _Slow:
         return (self.delay_excess_s or 0.0) >= BY_OTHERS * self.excess_s > 0
 
 
-def diagnose_straggler(case: Case) -> Diagnosis | None:
+def diagnose_straggler(case: Case, part: Part, judged: Judgement) -> Diagnosis | None:
     """Judge the ``straggler`` share: one rank that is slow in every cycle."""
-    judged = judge(case.shares.straggler)
     rank = case.point.slow_rank
-    if judged is None or rank is None:
+    if rank is None:
         return None
     slow = _look(case, rank)
     return Diagnosis(
@@ -80,10 +80,10 @@ def diagnose_straggler(case: Case) -> Diagnosis | None:
         devices=case.devices,
         severity=judged.severity,
         rank=rank,
-        regain=regain(case, "straggler"),
+        regain=regain(case, part),
         evidence={
             "kind": "persistent",
-            **common(case, "straggler", judged),
+            **common(case, part, judged),
             **_evidence(slow),
             **_gpu_evidence(case, rank),
             "disproof": DISPROOF_ONE,
@@ -92,10 +92,9 @@ def diagnose_straggler(case: Case) -> Diagnosis | None:
     )
 
 
-def diagnose_jitter(case: Case) -> Diagnosis | None:
+def diagnose_jitter(case: Case, part: Part, judged: Judgement) -> Diagnosis | None:
     """Judge the ``jitter`` share: a different rank is slow each step."""
-    judged = judge(case.shares.jitter)
-    if judged is None or case.devices == 1:
+    if case.devices == 1:
         return None
     found = unevenness(case.steps, case.kept_batches)
     likely = _likely(found)
@@ -104,10 +103,10 @@ def diagnose_jitter(case: Case) -> Diagnosis | None:
         devices=case.devices,
         severity=judged.severity,
         rank=None,
-        regain=regain(case, "jitter"),
+        regain=regain(case, part),
         evidence={
             "kind": "rotating",
-            **common(case, "jitter", judged),
+            **common(case, part, judged),
             "likely": likely,
             "variance_that_repeats_with_the_batch_share": rounded(
                 found.same_batch_share if found else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from sfbench.analyze.parts import DATA
 from sfbench.diagnose.case import Case
 
 NEARLY_ENOUGH = 0.05
@@ -77,7 +78,7 @@ def supply(case: Case, rank: int | None) -> Supply | None:
 
 def demand(case: Case) -> Demand:
     """From the step time without loading."""
-    data, batch = case.shares.data.value, case.point.batch_per_device
+    data, batch = case.share(DATA).value, case.point.batch_per_device
     assert data is not None
     assert batch is not None
     cached_step_s = case.step_s * (1 - data)

@@ -5,8 +5,11 @@ Pure values; ``GateReport`` is the document of ``gate --json``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
+
+from sfbench.analyze.parts import PARTS
 
 GATE_SCHEMA = 1
 
@@ -32,19 +35,13 @@ class GateOptions:
     seed: int = 20_260
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """Time shares of a step, as ratios; None where a part was not measured."""
-
-    compute: float | None = None
-    host: float | None = None
-    straggler: float | None = None
-    jitter: float | None = None
-    communication: float | None = None
-    data: float | None = None
+Parts = Mapping[str, float | None]
+"""Time shares of a step by the id of the part, as ratios; None where a part was not measured."""
 
 
-NOTHING_MEASURED = Parts()
+def nothing_measured() -> Parts:
+    """No part is known."""
+    return {part.id: None for part in PARTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +78,8 @@ class SideReport:
     efficiency: float | None = None
     """samples_per_s / (devices x the base's one-device rate)."""
     efficiency_interval: Estimate | None = None
-    parts: Parts = NOTHING_MEASURED
-    parts_half_width: Parts = NOTHING_MEASURED
+    parts: Parts = field(default_factory=nothing_measured)
+    parts_half_width: Parts = field(default_factory=nothing_measured)
     """Of the parts' 95 % intervals; None where there is none."""
     fetch_s_per_sample: float | None = None
     samples_per_step: float | None = None

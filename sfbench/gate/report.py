@@ -6,14 +6,13 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TypedDict
 
 from sfbench.gate.decision import MIN_VALUES, Centre, centre, estimate, level, pairs_needed
 from sfbench.gate.judge import Asked, Judge, median
 from sfbench.gate.loop import Compared
 from sfbench.gate.model import (
-    NOTHING_MEASURED,
     ArmName,
     CalibrationNote,
     Estimate,
@@ -23,6 +22,7 @@ from sfbench.gate.model import (
     SideReport,
     SlotValue,
     Verdict,
+    nothing_measured,
 )
 from sfbench.gate.stored import Stored
 from sfbench.gate.words import Ending, headline, reasons, warnings
@@ -50,9 +50,9 @@ class Seen:
 
     base: Parts
     candidate: Parts
-    base_half_width: Parts = NOTHING_MEASURED
+    base_half_width: Parts = field(default_factory=nothing_measured)
     """Of the parts' intervals."""
-    candidate_half_width: Parts = NOTHING_MEASURED
+    candidate_half_width: Parts = field(default_factory=nothing_measured)
     base_samples_per_step: float | None = None
     candidate_samples_per_step: float | None = None
     emulated: bool = False

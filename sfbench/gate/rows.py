@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sfbench import units
+from sfbench.analyze.parts import COMMUNICATION, COMPUTE, DATA, PARTS, Part
 from sfbench.gate.model import Estimate, GateReport, SideReport
 from sfbench.schema import Interval
 
-_SHARES = (
-    ("data loading", "data"), ("communication", "communication"), ("compute", "compute"),
-    ("host contention", "host"), ("straggler", "straggler"), ("jitter", "jitter"),
-)  # fmt: skip
-_ALWAYS = 3
-"""Of these that are shown whether they changed or not."""
+_ALWAYS = (DATA, COMMUNICATION, COMPUTE)
+"""Parts that are shown whether they changed or not."""
 _CHANGED = 0.02
 """Of the step."""
 
@@ -74,33 +71,28 @@ def change(at: Estimate | None) -> str:
 
 def _shares(base: SideReport, candidate: SideReport) -> list[Row]:
     """What changed most comes first."""
-    shown = [
-        share
-        for place, share in enumerate(_SHARES)
-        if place < _ALWAYS or _moved(share[1], base, candidate) > _CHANGED
-    ]
-    shown.sort(key=lambda share: -_moved(share[1], base, candidate))
-    return [_share(name, part, base, candidate) for name, part in shown]
+    changed = (p for p in PARTS if p not in _ALWAYS and _moved(p, base, candidate) > _CHANGED)
+    shown = sorted((*_ALWAYS, *changed), key=lambda part: -_moved(part, base, candidate))
+    return [_share(part, base, candidate) for part in shown]
 
 
-def _moved(part: str, base: SideReport, candidate: SideReport) -> float:
+def _moved(part: Part, base: SideReport, candidate: SideReport) -> float:
     """By how much a share differs; 0 where one side has none."""
-    before, after = getattr(base.parts, part), getattr(candidate.parts, part)
+    before, after = base.parts.get(part.id), candidate.parts.get(part.id)
     return 0.0 if before is None or after is None else abs(after - before)
 
 
-def _share(name: str, part: str, base: SideReport, candidate: SideReport) -> Row:
+def _share(part: Part, base: SideReport, candidate: SideReport) -> Row:
     return Row(
-        name=f"{name}, of the step",
+        name=f"{part.label}, of the step",
         base=_part(part, base),
         candidate=_part(part, candidate),
         change=units.MISSING,
     )
 
 
-def _part(part: str, side: SideReport) -> str:
-    value: float | None = getattr(side.parts, part)
-    half: float | None = getattr(side.parts_half_width, part)
+def _part(part: Part, side: SideReport) -> str:
+    value, half = side.parts.get(part.id), side.parts_half_width.get(part.id)
     if value is None or half is None:
         return units.percent(value)
     return units.percent_interval(Interval(value=value, low=value - half, high=value + half))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from sfbench import units
+from sfbench.analyze.parts import PARTS
 from sfbench.errors import ResultError
 from sfbench.gate.decision import MIN_VALUES
-from sfbench.gate.model import NOTHING_MEASURED, Parts
+from sfbench.gate.model import Parts, nothing_measured
 from sfbench.schema import Point, Share, SweepResult, TimeShare
 
 
@@ -68,8 +69,8 @@ def half_widths_of(share: TimeShare | None) -> Parts:
 
 def _each(share: TimeShare | None, of: Callable[[Share], float | None]) -> Parts:
     if share is None:
-        return NOTHING_MEASURED
-    return Parts(**{field.name: of(getattr(share, field.name)) for field in fields(Parts)})
+        return nothing_measured()
+    return {part.id: of(share.of(part.id)) for part in PARTS}
 
 
 def _medians(name: str, launches: Iterable[Sequence[float]]) -> tuple[float, ...]:

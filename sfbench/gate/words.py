@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sfbench import units
+from sfbench.analyze.parts import COMMUNICATION, COMPUTE, DATA, PARTS, Part
 from sfbench.analyze.warnings import SAME_BATCH
 from sfbench.gate.calibrations import OLD_DAYS
 from sfbench.gate.decision import CONFIRM_PAIRS, LOOKS, MIN_VALUES
@@ -29,14 +29,6 @@ TITLES: dict[Verdict, str] = {
     "not-touched": "NOT TOUCHED",
     "broken": "BROKEN",
     "not-measured": "NOT MEASURED",
-}
-_PARTS = {
-    "data": "data loading",
-    "communication": "communication",
-    "compute": "compute",
-    "straggler": "straggler",
-    "jitter": "jitter",
-    "host": "host contention",
 }
 
 
@@ -222,7 +214,7 @@ def _why(report: GateReport) -> Iterator[str]:
     grew = [part for part, by in changes.items() if by.value > max(GREW, by.half_width)]
     grew.sort(key=lambda part: -changes[part].value)
     said = [_grew(part, base, candidate) for part in grew]
-    same = [_PARTS[part] for part in _NAMED if part in changes and changes[part].none]
+    same = [part.label for part in _NAMED if part in changes and changes[part].none]
     if same:
         said.append(f"{' and '.join(same)} unchanged")
     if not grew:
@@ -233,7 +225,7 @@ def _why(report: GateReport) -> Iterator[str]:
 
 UNTOLD = "which part of the step grew could not be told: time shares are too uncertain for that"
 """A regression is one without its cause as well."""
-_NAMED = ("data", "communication", "compute")
+_NAMED = (DATA, COMMUNICATION, COMPUTE)
 """Parts worth a word where they did not change."""
 
 
@@ -250,28 +242,29 @@ class _Change:
         return abs(self.value) <= GREW and self.half_width <= 2 * GREW
 
 
-def _changes(base: SideReport, candidate: SideReport) -> dict[str, _Change]:
+def _changes(base: SideReport, candidate: SideReport) -> dict[Part, _Change]:
     """Of the parts that both sides have measured. Noise may put a part below nothing: it is 0."""
     slower = base.samples_per_s / candidate.samples_per_s
-    before, after = dataclasses.asdict(base.parts), dataclasses.asdict(candidate.parts)
-    wide = dataclasses.asdict(base.parts_half_width), dataclasses.asdict(candidate.parts_half_width)
-    return {
-        part: _Change(
-            value=max(after[part], 0.0) * slower - max(before[part], 0.0),
-            half_width=math.hypot(wide[0][part] or 0.0, (wide[1][part] or 0.0) * slower),
+    changes = {}
+    for part in PARTS:
+        before, after = base.parts.get(part.id), candidate.parts.get(part.id)
+        if before is None or after is None:
+            continue
+        wide = base.parts_half_width.get(part.id), candidate.parts_half_width.get(part.id)
+        changes[part] = _Change(
+            value=max(after, 0.0) * slower - max(before, 0.0),
+            half_width=math.hypot(wide[0] or 0.0, (wide[1] or 0.0) * slower),
         )
-        for part in _PARTS
-        if before[part] is not None and after[part] is not None
-    }
+    return changes
 
 
-def _grew(part: str, base: SideReport, candidate: SideReport) -> str:
+def _grew(part: Part, base: SideReport, candidate: SideReport) -> str:
     before, after = max(_share(part, base), 0.0), _share(part, candidate)
     if after <= before:  # what has grown is above 0, and so is what it has grown from here
         times = after / before * base.samples_per_s / candidate.samples_per_s
-        return f"{_PARTS[part]} takes {times:.2g} times as long per sample"
-    text = f"{_PARTS[part]} grew from {units.percent(before)} to {units.percent(after)} of the step"
-    if part == "data" and base.fetch_s_per_sample and candidate.fetch_s_per_sample:
+        return f"{part.label} takes {times:.2g} times as long per sample"
+    text = f"{part.label} grew from {units.percent(before)} to {units.percent(after)} of the step"
+    if part is DATA and base.fetch_s_per_sample and candidate.fetch_s_per_sample:
         text += (
             f" (seconds per sample {units.seconds(base.fetch_s_per_sample)} -> "
             f"{units.seconds(candidate.fetch_s_per_sample)})"
@@ -279,9 +272,10 @@ def _grew(part: str, base: SideReport, candidate: SideReport) -> str:
     return text
 
 
-def _share(part: str, side: SideReport) -> float:
+def _share(part: Part, side: SideReport) -> float:
     """Of a part that is known to have been measured."""
-    share: float = getattr(side.parts, part)
+    share = side.parts[part.id]
+    assert share is not None
     return share
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sfbench import units
-from sfbench.analyze.losses import PARTS, share
-from sfbench.report.verdict import PART_NAMES
+from sfbench.analyze.parts import PARTS, Part
 from sfbench.schema import Interval, Point, SweepResult
 
 _SAME = ("host", "cpu", "cores", "gpus", "threads_per_device", "torch", "backend")
@@ -115,7 +114,7 @@ def _parts(before: Mapping[int, Point], after: Mapping[int, Point]) -> list[Comp
     return [
         ComparedPart(
             devices=devices,
-            part=PART_NAMES[part],
+            part=part.label,
             before=units.seconds(one[part]),
             after=units.seconds(other[part]),
             change=_signed_seconds(other[part] - one[part]),
@@ -124,11 +123,11 @@ def _parts(before: Mapping[int, Point], after: Mapping[int, Point]) -> list[Comp
     ]
 
 
-def _part_s(point: Point) -> dict[str, float]:
+def _part_s(point: Point) -> dict[Part, float]:
     """Seconds of the step that each part takes, where it was measured."""
     if point.time_share is None or point.step_s is None:
         return {}
-    shares = {part: share(point.time_share, part) for part in PARTS}
+    shares = {part: point.time_share.of(part.id).value for part in PARTS}
     return {part: s * point.step_s.value for part, s in shares.items() if s is not None}
 
 

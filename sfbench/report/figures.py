@@ -11,10 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 
 from sfbench import units
-from sfbench.analyze.losses import PARTS, Loss, losses, share
+from sfbench.analyze.losses import Loss, losses
+from sfbench.analyze.parts import PARTS, Part
 from sfbench.report.rows import is_unknown
 from sfbench.report.svg import COLOURS, STYLE
-from sfbench.report.verdict import MENTIONED, PART_NAMES
+from sfbench.report.verdict import MENTIONED
 from sfbench.schema import Interval, Point, StepQuantiles, SweepResult
 
 WIDTH_IN, HEIGHT_IN = 4.8, 3.1
@@ -100,13 +101,13 @@ def step_parts(result: SweepResult) -> Figure:
     shares = [
         (p, p.time_share) for p in result.points if p.time_share and not is_unknown(p.time_share)
     ]
-    parts = [part for part in PARTS if any((share(s, part) or 0.0) >= MENTIONED for _, s in shares)]
+    parts = [p for p in PARTS if any((s.of(p.id).value or 0.0) >= MENTIONED for _, s in shares)]
 
     def draw(axes: Axes) -> None:
         for row, (_, one) in enumerate(shares):
             left = 0.0
             for part in parts:
-                width = max(share(one, part) or 0.0, 0.0)
+                width = max(one.of(part.id).value or 0.0, 0.0)
                 _bar(axes, row, left, width, part)
                 left += width
         _rows(axes, [_count(p) for p, _ in shares])
@@ -138,7 +139,7 @@ def waterfall(point: Point, one: Point) -> Figure | None:
     steps = sorted(named, key=lambda loss: -loss.value)
 
     def draw(axes: Axes) -> None:
-        labels = ["ideal", *(PART_NAMES[loss.part] for loss in steps), "achieved"]
+        labels = ["ideal", *(loss.part.label for loss in steps), "achieved"]
         _wide_bar(axes, 0, 0.0, 1.0, COLOURS["muted"])
         _label(axes, 0, 1.0, "100%")
         left = max(_falls(axes, steps), efficiency)
@@ -158,7 +159,7 @@ def _falls(axes: Axes, steps: Sequence[Loss]) -> float:
     at, furthest = 1.0, 1.0
     for row, loss in enumerate(steps, start=1):
         low, high = sorted((at, at - loss.value))
-        _wide_bar(axes, row, low, high - low, COLOURS[loss.part])
+        _wide_bar(axes, row, low, high - low, COLOURS[loss.part.id])
         sign = "+" if loss.value < 0 else ""
         _label(axes, row, high, f"{sign}{units.points(-loss.value)}")
         at -= loss.value
@@ -283,16 +284,16 @@ def _rows(axes: Axes, labels: Sequence[str]) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _bar(axes: Axes, row: int, left: float, width: float, part: str) -> None:
+def _bar(axes: Axes, row: int, left: float, width: float, part: Part) -> None:
     axes.barh(
         row,
         width,
         left=left,
         height=0.66,
-        color=COLOURS[part],
+        color=COLOURS[part.id],
         edgecolor=COLOURS["ground"],
         linewidth=0.8,
-        label=PART_NAMES[part],
+        label=part.label,
     )
     if width >= LABELLED:
         axes.annotate(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import jinja2
 
+from sfbench.analyze.parts import PARTS
 from sfbench.report.view import result_view
 from sfbench.schema import SweepResult
 
@@ -31,4 +32,4 @@ def render_html(
         lstrip_blocks=True,
     )
     page = environment.get_template("report.html.j2")
-    return page.render(results=views, verdict=verdict, figures=figures)
+    return page.render(results=views, verdict=verdict, figures=figures, parts=PARTS)

@@ -5,28 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sfbench import units
-from sfbench.analyze.losses import PARTS
-from sfbench.schema import Interval, Point, Share, SweepResult, TimeShare
+from sfbench.analyze.parts import PARTS, Part
+from sfbench.schema import Interval, Point, SweepResult, TimeShare
 
 LOOK_BELOW = 0.95
 """The least efficient point is pointed at where its efficiency is below this."""
-SHOWN_JITTER = 0.005
-"""Jitter has a column only where it would not read 0%."""
 
 UNKNOWN = "?"
 UNKNOWN_HALF = 0.20
 """A time share known no better than this is no figure: the table shows ``UNKNOWN``."""
 SAID_HALF = 0.05
 """Less well known than this, its half-width is said beside it."""
-
-PART_TITLES = {
-    "compute": "compute",
-    "data": "data",
-    "communication": "comm",
-    "straggler": "straggler",
-    "jitter": "jitter",
-    "host": "host",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +42,14 @@ class Row:
 class Rows:
     """The table of one result."""
 
-    parts: tuple[str, ...]
-    """Time shares that have a column, of ``sfbench.analyze.losses.PARTS``."""
+    parts: tuple[Part, ...]
+    """Those that have a column."""
     rows: tuple[Row, ...]
 
 
 def table_rows(result: SweepResult) -> Rows:
     """Make the rows of a result, one per device count."""
-    parts = tuple(p for p in PARTS if p != "jitter" or _any_jitter(result))
+    parts = tuple(part for part in PARTS if _has_column(part, result))
     worst = worst_point(result)
     return Rows(
         parts=parts, rows=tuple(_row(p, parts, look_here=p is worst) for p in result.points)
@@ -81,7 +70,7 @@ def point_note(point: Point) -> str:
     return "oversubscribed" if point.oversubscribed else ""
 
 
-def _row(point: Point, parts: tuple[str, ...], *, look_here: bool) -> Row:
+def _row(point: Point, parts: tuple[Part, ...], *, look_here: bool) -> Row:
     return Row(
         devices=point.devices,
         status=point.status,
@@ -111,10 +100,10 @@ def _ideal_half(point: Point) -> float | None:
     return half * point.ideal_samples_per_s / point.samples_per_s.value
 
 
-def _share(shares: TimeShare | None, part: str) -> str:
+def _share(shares: TimeShare | None, part: Part) -> str:
     if shares is None:
         return units.MISSING
-    one: Share = getattr(shares, part)
+    one = shares.of(part.id)
     half = units.half_width(one)
     if half is not None and half > UNKNOWN_HALF:
         return UNKNOWN
@@ -128,9 +117,9 @@ def is_unknown(shares: TimeShare) -> bool:
     return any(_share(shares, part) == UNKNOWN for part in PARTS)
 
 
-def _any_jitter(result: SweepResult) -> bool:
-    shares = [p.time_share for p in result.points if p.time_share is not None]
-    return any((s.jitter.value or 0.0) >= SHOWN_JITTER for s in shares)
+def _has_column(part: Part, result: SweepResult) -> bool:
+    shares = [p.time_share.of(part.id) for p in result.points if p.time_share is not None]
+    return not part.column_from or any((s.value or 0.0) >= part.column_from for s in shares)
 
 
 def _efficiency(point: Point) -> float:

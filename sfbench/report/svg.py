@@ -10,6 +10,8 @@ from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from sfbench.analyze.parts import PARTS
+
 # matplotlib wants real colours. Each stands for a variable of the style sheet, which then serves
 # light and dark alike; these shades are used for nothing else.
 COLOURS = {
@@ -19,12 +21,7 @@ COLOURS = {
     "accent": "#010004",
     "bad": "#010005",
     "ground": "#010006",
-    "compute": "#010101",
-    "data": "#010102",
-    "communication": "#010103",
-    "straggler": "#010104",
-    "jitter": "#010105",
-    "host": "#010106",
+    **{part.id: f"#0101{place:02x}" for place, part in enumerate(PARTS)},
 }
 
 STYLE: dict[str, object] = {

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sfbench.report.rows import PART_TITLES, Row, Rows, table_rows
+from sfbench.report.rows import Row, Rows, table_rows
 from sfbench.report.verdict import EMULATED, oversubscribed, verdict
 from sfbench.schema import SweepResult
 from sfbench.units import MISSING
@@ -74,7 +74,7 @@ def _table(rows: Rows, *, figures: bool, shares: bool, ideal: bool) -> Table:
         table.add_column("efficiency", justify="left", no_wrap=True)
         table.add_column("step", justify="right", no_wrap=True)
     for part in rows.parts if shares else ():
-        table.add_column(PART_TITLES[part], justify="right", no_wrap=True)
+        table.add_column(part.heading, justify="right", no_wrap=True)
     if figures:
         table.add_column("", justify="left", no_wrap=True)
     widest = max((len(_number(row.efficiency)) for row in rows.rows), default=0)

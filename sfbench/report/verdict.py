@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sfbench import units
-from sfbench.analyze.losses import PARTS, losses, share
+from sfbench.analyze.losses import losses
+from sfbench.analyze.parts import COMPUTE, PARTS, STRAGGLER, Part
 from sfbench.report.rows import UNKNOWN, UNKNOWN_HALF, is_unknown, worst_point
-from sfbench.schema import Diagnosis, Point, SweepResult
+from sfbench.schema import Diagnosis, Point, SweepResult, TimeShare
 
 MENTIONED = 0.005
 """Parts that lose less than half a point are not named."""
@@ -16,14 +17,6 @@ UNCERTAIN = 0.10
 WORKING = 0.9
 """One device that computes for less of its step has something to fix before scaling."""
 
-PART_NAMES = {
-    "compute": "compute",
-    "data": "data loading",
-    "communication": "communication",
-    "straggler": "straggler",
-    "jitter": "jitter",
-    "host": "host contention",
-}
 EMULATED = (
     "Emulated accelerator: its layers take a set time. The figures show how the loop scales, "
     "not how fast a real device is."
@@ -109,26 +102,26 @@ def _lost_to(point: Point, one: Point | None) -> str:
     if point.time_share is None:
         return ""
     found = losses(point, one) if one is not None else None
-    if found is not None:
-        sized = sorted(((loss.value, loss.part) for loss in found), reverse=True)
-        opening = ""
-    else:
-        shares = [(share(point.time_share, part), part) for part in PARTS if part != "compute"]
-        sized = sorted(((v, part) for v, part in shares if v is not None), reverse=True)
-        opening = "of each step, in percent: "
+    opening = "" if found is not None else "of each step, in percent: "
+    sized = {loss.part: loss.value for loss in found} if found else _lost_shares(point.time_share)
     named = [
-        f"{PART_NAMES[part]} {units.points(value)}{_rank(point, part)}"
-        for value, part in sized
+        f"{part.label} {units.points(value)}{_rank(point, part)}"
+        for part, value in sorted(sized.items(), key=lambda item: -item[1])
         if abs(value) >= MENTIONED
     ]
     sentence = opening + ", ".join(named)
     return f"{sentence[0].upper()}{sentence[1:]}." if named else ""
 
 
-def _rank(point: Point, part: str) -> str:
-    return (
-        f" (rank {point.slow_rank})" if part == "straggler" and point.slow_rank is not None else ""
-    )
+def _lost_shares(shares: TimeShare) -> dict[Part, float]:
+    """All parts but computing, as far as they are known."""
+    values = {part: shares.of(part.id).value for part in PARTS if part is not COMPUTE}
+    return {part: value for part, value in values.items() if value is not None}
+
+
+def _rank(point: Point, part: Part) -> str:
+    told = part is STRAGGLER and point.slow_rank is not None
+    return f" (rank {point.slow_rank})" if told else ""
 
 
 def _unknown_shares(result: SweepResult) -> Iterator[str]:
@@ -152,11 +145,10 @@ def _one_device(one: Point | None) -> Iterator[str]:
     compute, most = one.time_share.compute.value, one.time_share.compute.high
     if (compute if most is None else most) >= WORKING or is_unknown(one.time_share):
         return
-    shares = [(share(one.time_share, part), part) for part in PARTS if part != "compute"]
-    value, part = max((v or 0.0, part) for v, part in shares)
+    part, value = max(_lost_shares(one.time_share).items(), key=lambda item: item[1])
     yield (
         f"1 device already computes for only {units.percent(compute)} of its step "
-        f"({PART_NAMES[part]} takes {units.percent(value)}): efficiency does not show that."
+        f"({part.label} takes {units.percent(value)}): efficiency does not show that."
     )
 
 

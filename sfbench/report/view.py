@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfbench import units
-from sfbench.analyze.losses import PARTS
+from sfbench.analyze.parts import PARTS
 from sfbench.report.comparison import Comparison, compare
 from sfbench.report.drawings import FigureView, drawings
 from sfbench.report.facts import Fact, evidence_facts, sweep_facts
 from sfbench.report.rows import Rows, table_rows
 from sfbench.report.verdict import (
     EMULATED,
-    PART_NAMES,
     headline,
     oversubscribed,
     verdict,
@@ -24,7 +23,6 @@ from sfbench.schema import (
     Diagnosis,
     Interval,
     Point,
-    Share,
     SweepResult,
 )
 
@@ -148,7 +146,7 @@ def result_view(result: SweepResult, key: str, baseline: SweepResult | None) -> 
         notes=((EMULATED,) if result.emulated else ()) + oversubscribed(result),
         points=_points(result, rows),
         corrected=any(p.efficiency_drift_corrected is not None for p in result.points),
-        part_names=tuple(PART_NAMES[part] for part in PARTS),
+        part_names=tuple(part.label for part in PARTS),
         shares=tuple(_shares(p) for p in result.points if p.time_share is not None),
         missing=tuple(_missing(result)),
         figures=drawings(result, key),
@@ -203,7 +201,8 @@ def _points(result: SweepResult, rows: Rows) -> tuple[PointView, ...]:
 
 
 def _shares(point: Point) -> ShareView:
-    cells = (units.percent_interval(getattr(point.time_share, part)) for part in PARTS)
+    assert point.time_share is not None
+    cells = (units.percent_interval(point.time_share.of(part.id)) for part in PARTS)
     return ShareView(devices=point.devices, cells=tuple(cells))
 
 
@@ -211,7 +210,9 @@ def _missing(result: SweepResult) -> Iterator[Fact]:
     """Each reason once, with the device counts it stands for."""
     counts: dict[str, list[str]] = {}
     for point in result.points:
-        shares: list[Share] = [getattr(point.time_share, part, Share()) for part in PARTS]
+        if point.time_share is None:
+            continue
+        shares = [point.time_share.of(part.id) for part in PARTS]
         for reason in dict.fromkeys(s.reason for s in shares if s.reason):
             counts.setdefault(reason, []).append(str(point.devices))
     for reason, devices in counts.items():

@@ -9,13 +9,14 @@ from dataclasses import replace
 from sfbench.gate.control import BAND
 from sfbench.gate.judge import Judge, Paired
 from sfbench.gate.loop import Compared, Loop, Measure
-from sfbench.gate.model import ArmName, GateOptions, Parts, SlotValue
+from sfbench.gate.model import ArmName, GateOptions, SlotValue
 from sfbench.gate.report import Seen, Subject
 
 OPTIONS = GateOptions(devices=8, budget_s=1000.0)
 SUBJECT = Subject(target="train", against="main", base_commit="b" * 40, candidate_commit="c" * 40)
-LIGHT = Parts(compute=0.80, host=0.05, straggler=0.0, jitter=0.0, communication=0.13, data=0.02)
-HEAVY = Parts(compute=0.616, host=0.0385, straggler=0.0, jitter=0.0, communication=0.1, data=0.2455)
+NONE: dict[str, float | None] = {"straggler": 0.0, "jitter": 0.0}
+LIGHT = NONE | {"compute": 0.80, "host": 0.05, "communication": 0.13, "data": 0.02}
+HEAVY = NONE | {"compute": 0.616, "host": 0.0385, "communication": 0.1, "data": 0.2455}
 SEEN = Seen(base=LIGHT, candidate=HEAVY)
 JITTER = (1.0, 1.01, 0.99, 1.005, 0.995, 1.002)
 """What repeats of one launch differ by."""

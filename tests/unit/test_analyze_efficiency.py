@@ -14,6 +14,7 @@ from sfbench.analyze.drift import disagree
 from sfbench.analyze.efficiency import efficiency
 from sfbench.analyze.intervals import LaunchVariance
 from sfbench.analyze.losses import Loss, losses
+from sfbench.analyze.parts import COMMUNICATION, COMPUTE, DATA, HOST, JITTER, STRAGGLER
 from sfbench.analyze.points import analyze
 from sfbench.analyze.rates import JobRate, job_rate
 from sfbench.analyze.steps import job_steps, ordinary
@@ -196,12 +197,12 @@ EIGHT = Point(
 def test_losses_are_what_each_part_grew_by_and_sum_to_the_loss() -> None:
     found = losses(EIGHT, ONE)
     assert found == (
-        Loss(part="compute", value=pytest.approx(0.76 - 0.78 * 0.97)),
-        Loss(part="data", value=pytest.approx(0.12 - 0.78 * 0.03)),
-        Loss(part="communication", value=pytest.approx(0.08)),
-        Loss(part="straggler", value=pytest.approx(0.03)),
-        Loss(part="jitter", value=pytest.approx(0.0)),
-        Loss(part="host", value=pytest.approx(0.01)),
+        Loss(part=COMPUTE, value=pytest.approx(0.76 - 0.78 * 0.97)),
+        Loss(part=DATA, value=pytest.approx(0.12 - 0.78 * 0.03)),
+        Loss(part=COMMUNICATION, value=pytest.approx(0.08)),
+        Loss(part=STRAGGLER, value=pytest.approx(0.03)),
+        Loss(part=JITTER, value=pytest.approx(0.0)),
+        Loss(part=HOST, value=pytest.approx(0.01)),
     )
     assert sum(loss.value for loss in found) == pytest.approx(0.22)
 

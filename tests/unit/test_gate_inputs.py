@@ -125,7 +125,7 @@ def test_a_stored_result_becomes_a_base() -> None:
     stored = stored_base(with_eight(replace(point, time_share=share)), 8)
     assert stored.rates == (2500.0, 2501.0, 2502.0, 2503.0)
     assert stored.cached_rates == (3100.0,) * 4
-    assert (stored.name, stored.devices, stored.parts.data) == (GOLDEN.name, 8, 0.2)
+    assert (stored.name, stored.devices, stored.parts["data"]) == (GOLDEN.name, 8, 0.2)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from sfbench.gate.model import (
     CalibrationNote,
     GateOptions,
     GateReport,
-    Parts,
     Rate,
     SlotValue,
     Verdict,
@@ -93,7 +92,7 @@ def test_efficiency_of_both_sides_is_anchored_to_the_base() -> None:
 
 def test_several_parts_that_grew_are_one_reason() -> None:
     # GIVEN a step that takes twice as long: communication grew more than data
-    worse = replace(HEAVY, communication=0.5, data=0.1, compute=0.4, host=0.02)
+    worse = HEAVY | {"communication": 0.5, "data": 0.1, "compute": 0.4, "host": 0.02}
     found = report_of(Machine(RATES, [0.5 * r for r in RATES]), seen=replace(SEEN, candidate=worse))
     assert found.reasons == (
         "Communication grew from 13% to 50% of the step; data loading grew from 2% to 10% of the "
@@ -102,7 +101,7 @@ def test_several_parts_that_grew_are_one_reason() -> None:
 
 
 def test_no_reason_is_made_up_where_parts_were_not_measured() -> None:
-    unknown = replace(LIGHT, data=None, communication=None, compute=None, host=None)
+    unknown = LIGHT | {"data": None, "communication": None, "compute": None, "host": None}
     found = report_of(Machine(RATES, [0.5 * r for r in RATES]), seen=replace(SEEN, base=unknown))
     (reason,) = found.reasons
     assert reason.startswith("Which part of the step grew could not be told")
@@ -169,15 +168,15 @@ def test_a_floor_that_nothing_is_known_of_is_told() -> None:
 
 
 def test_a_part_whose_interval_holds_no_growth_is_not_blamed() -> None:
-    wide = replace(SEEN, candidate_half_width=Parts(data=0.4, communication=0.3, compute=0.3))
+    wide = replace(SEEN, candidate_half_width=dict(data=0.4, communication=0.3, compute=0.3))
     (reason,) = report_of(Machine(RATES, [0.77 * r for r in RATES]), seen=wide).reasons
     assert reason.startswith("Which part of the step grew could not be told")
 
 
 @pytest.mark.parametrize("after", [-0.05, 0.0, 0.01])
 def test_a_part_that_noise_puts_below_nothing_is_not_blamed(after: float) -> None:
-    seen = replace(SEEN, base=replace(LIGHT, communication=-0.13))
-    seen = replace(seen, candidate=replace(HEAVY, communication=after))
+    seen = replace(SEEN, base=LIGHT | {"communication": -0.13})
+    seen = replace(seen, candidate=HEAVY | {"communication": after})
     (reason,) = report_of(Machine(RATES, [0.77 * r for r in RATES]), seen=seen).reasons
     assert reason.startswith("Data loading grew from 2% to 25% of the step")
     assert "communication and compute unchanged" in reason
@@ -185,7 +184,7 @@ def test_a_part_that_noise_puts_below_nothing_is_not_blamed(after: float) -> Non
 
 def test_a_part_that_takes_longer_is_named_though_its_share_fell() -> None:
     # GIVEN a step that takes twice as long, half of it compute where it was 80 %
-    parts = Parts(compute=0.5, host=0.02, communication=0.06, data=0.42)
+    parts = dict(compute=0.5, host=0.02, communication=0.06, data=0.42)
     seen = Seen(base=LIGHT, candidate=parts)
     (reason,) = report_of(Machine(RATES, [0.5 * r for r in RATES]), seen=seen).reasons
     assert "compute takes 1.3 times as long per sample" in reason
@@ -289,7 +288,7 @@ def test_a_machine_without_calibration_is_told() -> None:
 def test_a_stored_base_is_shown_as_it_was() -> None:
     stored = Stored(
         name="nightly", devices=8, rates=(2500.0, 2600.0, 2550.0), cached_rates=(3000.0,) * 3,
-        solo_samples_per_s=400.0, commit=None, parts=LIGHT, parts_half_width=Parts(),
+        solo_samples_per_s=400.0, commit=None, parts=LIGHT, parts_half_width=dict(),
     )  # fmt: skip
     compared = compare(Machine(RATES, RATES))
     found = compared_report(SUBJECT, judge(), compared, SEEN, stored=stored)

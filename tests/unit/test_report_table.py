@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sfbench.analyze.parts import JITTER
 from sfbench.collect.result import load_result
 from sfbench.report.rows import table_rows, worst_point
 from sfbench.report.table import render_table
@@ -33,10 +34,10 @@ def test_shares_that_were_not_measured_show_a_dash() -> None:
 
 
 def test_jitter_has_a_column_where_there_is_any() -> None:
-    assert "jitter" not in table_rows(GOLDEN).parts
+    assert JITTER not in table_rows(GOLDEN).parts
     assert EIGHT.time_share is not None
     shaken = replace(EIGHT, time_share=replace(EIGHT.time_share, jitter=Share(value=0.05)))
-    assert "jitter" in table_rows(with_points(ONE, shaken)).parts
+    assert JITTER in table_rows(with_points(ONE, shaken)).parts
     assert "5%" in render_table(with_points(ONE, shaken), 120, color=False)
 
 
