@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sfbench.feeding import batches
+from sfbench.protocol.feeding import batches
 
 if TYPE_CHECKING:
     from sfbench.api import sweep
-    from sfbench.collect.load import load
+    from sfbench.collect.notebook import load
 
 __version__ = "0.1.0"
 
@@ -18,7 +18,7 @@ __all__ = ["__version__", "batches", "load", "sweep"]
 def __getattr__(name: str) -> Any:
     """``load`` and ``sweep`` pull in pandas and more: only when asked for."""
     if name == "load":
-        from sfbench.collect.load import load
+        from sfbench.collect.notebook import load
 
         return load
     if name == "sweep":

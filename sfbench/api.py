@@ -8,15 +8,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sfbench.collect.load import Results, load
+from sfbench.collect.notebook import Results, load
 from sfbench.collect.result import load_result
-from sfbench.errors import UsageError
-from sfbench.gate.model import GateReport
-from sfbench.gate_outputs import Outputs, write_outputs
-from sfbench.gate_progress import SilentGateObserver
-from sfbench.gating import gate_commit, gate_job, gate_result
+from sfbench.common.errors import UsageError
+from sfbench.gate.gate_report import GateReport
+from sfbench.gate.observer import SilentGateObserver
+from sfbench.gate.output.writer import Outputs, write_outputs
+from sfbench.gate.runner import gate_commit, gate_job, gate_result
 from sfbench.plan.machine import this_machine
-from sfbench.plan.make import make_plan
+from sfbench.plan.planner import make_plan
 from sfbench.plan.settings import (
     GateSettings,
     Settings,
@@ -25,8 +25,8 @@ from sfbench.plan.settings import (
     load_settings,
 )
 from sfbench.plan.targets import resolve_target
-from sfbench.progress import SilentObserver
-from sfbench.sweeps import run_sweep
+from sfbench.run.observer import SilentObserver
+from sfbench.run.sweep import run_sweep
 
 
 def sweep(target: str | Path, args: Sequence[str] = (), **options: Any) -> Results:
@@ -86,7 +86,7 @@ def gate(
         outcome = gate_result(job, load_result(Path(baseline)), observer)
     else:
         outcome = gate_commit(job, asked.base or "", observer, paths=asked.paths)
-    for lacking in write_outputs(outcome, outputs):
+    for lacking in write_outputs(outcome, outputs, lambda text: None):
         warnings.warn(lacking, RuntimeWarning, stacklevel=2)  # the verdict is not to be lost
     return outcome.report
 

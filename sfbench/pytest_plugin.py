@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from sfbench.collect.load import Results
-    from sfbench.gate.model import GateReport
-    from sfbench.schema import Point, SweepResult
+    from sfbench.collect.notebook import Results
+    from sfbench.common.schema import Point, SweepResult
+    from sfbench.gate.gate_report import GateReport
 
 
 class MeasuredClock:
@@ -71,7 +71,7 @@ class Scaling:
             SfbenchError: as the command would say.
         """
         from sfbench.api import gate
-        from sfbench.errors import MeasureError, ScriptError
+        from sfbench.common.errors import MeasureError, ScriptError
 
         report = gate(target, args, **options)
         if report.verdict == "broken":

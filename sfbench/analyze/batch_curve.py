@@ -13,7 +13,7 @@ import pandas as pd
 
 from sfbench.analyze.intervals import Array, grouped_spread, mean_interval
 from sfbench.analyze.phases import steady_rows
-from sfbench.schema import Interval, Rung
+from sfbench.common.schema import Interval, Rung
 
 CURVE: tuple[Rung, ...] = ("half", "solo", "double")
 MIN_REPEATS = 2

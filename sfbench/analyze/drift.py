@@ -18,7 +18,7 @@ import numpy as np
 from sfbench.analyze.cycles import Cycles, filled_solo
 from sfbench.analyze.efficiency import paired_spread
 from sfbench.analyze.intervals import Array, difference_spread, ratio_interval, spread
-from sfbench.schema import Interval
+from sfbench.common.schema import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

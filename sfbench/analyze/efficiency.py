@@ -17,7 +17,7 @@ from sfbench.analyze.intervals import (
     spread,
 )
 from sfbench.analyze.rates import JobRate
-from sfbench.schema import Interval
+from sfbench.common.schema import Interval
 
 PAIRED_ROUNDS = OWN_LAUNCHES
 """From so many common rounds on, the interval is that of the paired differences.

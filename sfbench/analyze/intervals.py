@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from sfbench.schema import Interval
+from sfbench.common.schema import Interval
 
 Array = npt.NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sfbench.analyze.parts import PARTS, Part
-from sfbench.schema import Point
+from sfbench.common.schema import Point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

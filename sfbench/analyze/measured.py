@@ -15,8 +15,8 @@ from sfbench.analyze.intervals import Array
 from sfbench.analyze.rates import JobRate, job_rate
 from sfbench.analyze.shares import Shares, time_shares
 from sfbench.analyze.steps import ordinary, rank_rows
-from sfbench.collect.model import MeasuredLaunch
-from sfbench.schema import RankInfo, RankResult, Rung, StepQuantiles
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import RankInfo, RankResult, Rung, StepQuantiles
 
 QUANTILES = (
     0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5,

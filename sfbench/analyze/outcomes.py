@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from sfbench.analyze.measured import MeasuredPoint
 from sfbench.analyze.rates import JobRate, LaunchRate
-from sfbench.collect.model import MeasuredLaunch
-from sfbench.schema import LaunchSummary, Point
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import LaunchSummary, Point
 
 NO_STEADY_STATE = (
     "no steady state: step times were still changing beyond half of the run (MSER-5). "

@@ -1,14 +1,14 @@
 """The parts of a step: the one place that lists them.
 
 Whatever shows, sums or judges parts goes over ``PARTS``: shares, losses, table, report, gate. Each
-part has a field of its name in ``sfbench.schema.TimeShare``, which is its name in JSON too.
+part has a field of its name in ``sfbench.common.schema.TimeShare``, which is its name in JSON too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfbench.schema import Rung
+from sfbench.common.schema import Rung
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

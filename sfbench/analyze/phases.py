@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sfbench.analyze.intervals import Array
-from sfbench.schema import Rung
+from sfbench.common.schema import Rung
 
 PHASES = ("data_wait_s", "forward_s", "backward_s", "update_s")
 """``backward_s`` is what a step takes beside the other three: backward, and the loop's own work."""

@@ -16,11 +16,11 @@ from sfbench.analyze.outcomes import failed_point, lost_launches, summaries
 from sfbench.analyze.steps import job_steps
 from sfbench.analyze.warmup import Labelled, label_warmup
 from sfbench.analyze.warnings import SAME_BATCH, compared_warnings, measured_warnings
-from sfbench.collect.model import MeasuredLaunch
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import Interval, Point
 from sfbench.plan.machine import Machine
-from sfbench.plan.make import best_possible_efficiency, oversubscribed
-from sfbench.plan.model import SweepPlan
-from sfbench.schema import Interval, Point
+from sfbench.plan.planner import best_possible_efficiency, oversubscribed
+from sfbench.plan.sweep_plan import SweepPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

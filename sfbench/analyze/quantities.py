@@ -10,7 +10,7 @@ import numpy as np
 from sfbench.analyze.cycles import Cycles, filled_solo
 from sfbench.analyze.intervals import Array
 from sfbench.analyze.slow import MIN_CYCLES, Picked, pick_slow
-from sfbench.schema import Rung
+from sfbench.common.schema import Rung
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

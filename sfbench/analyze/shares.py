@@ -29,7 +29,7 @@ from sfbench.analyze.intervals import Array, Spread, mean_interval, spread, wide
 from sfbench.analyze.parts import PARTS
 from sfbench.analyze.quantities import Quantity, quantities
 from sfbench.analyze.slow import Picked
-from sfbench.schema import Interval, Rung, Share, TimeShare
+from sfbench.common.schema import Interval, Rung, Share, TimeShare
 
 SYSTEMATIC = 0.005
 """What every half-width takes in, as a ratio of the step.

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sfbench.analyze.intervals import Array
-from sfbench.schema import Rung
+from sfbench.common.schema import Rung
 
 TOGETHER: tuple[Rung, ...] = ("train", "cached", "unsynced")
 """Rungs that all ranks run at once."""

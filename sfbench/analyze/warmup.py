@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sfbench.steady import BATCH, MIN_BATCHES, Steady, mser5
+from sfbench.common.steady import BATCH, MIN_BATCHES, Steady, mser5
 
 SETTLED_WITHIN = 0.10
 """Steps before the cut count as unsettled where their median is off by more than this ratio.

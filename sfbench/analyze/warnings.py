@@ -7,12 +7,12 @@ from itertools import chain
 
 import numpy as np
 
-from sfbench import units
 from sfbench.analyze.drift import disagree
 from sfbench.analyze.efficiency import SUSPECT_ABOVE
 from sfbench.analyze.measured import MeasuredPoint
-from sfbench.plan.model import SweepPlan
-from sfbench.schema import Interval, Point
+from sfbench.common import units
+from sfbench.common.schema import Interval, Point
+from sfbench.plan.sweep_plan import SweepPlan
 
 MIN_STEPS = 20
 """With fewer measured steps a point rests on little."""

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import psutil
 
-from sfbench.collect.model import MeasuredLaunch
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import Environment
 from sfbench.plan.machine import Machine
-from sfbench.plan.make import pinning
-from sfbench.plan.model import SweepPlan
-from sfbench.schema import Environment
+from sfbench.plan.planner import pinning
+from sfbench.plan.sweep_plan import SweepPlan
 
 
 def environment(

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sfbench.collect.model import MeasuredLaunch
-from sfbench.errors import MeasureError
-from sfbench.launch.model import LaunchOutcome
-from sfbench.plan.model import LaunchPlan
-from sfbench.probe import record
-from sfbench.schema import RUNGS, STEP_COLUMNS
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.errors import MeasureError
+from sfbench.common.schema import RUNGS, STEP_COLUMNS
+from sfbench.launch.outcome import LaunchOutcome
+from sfbench.plan.sweep_plan import LaunchPlan
+from sfbench.protocol import record_file
 
 FRAME_COLUMNS = ("launch", "round", "devices", *STEP_COLUMNS, "warmup")
 
@@ -38,10 +38,10 @@ def read_launch(
         MeasureError: the record is damaged or of another version.
     """
     if outcome.record is None:
-        seen = record.read_evidence(launch_dir) if launch_dir is not None else ()
+        seen = record_file.read_evidence(launch_dir) if launch_dir is not None else ()
         return MeasuredLaunch(plan=plan, outcome=outcome, record=None, evidence=seen)
     try:
-        header, steps = record.read(outcome.record)
+        header, steps = record_file.read(outcome.record)
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise MeasureError(
             f"{plan.devices} devices, round {plan.round}: "

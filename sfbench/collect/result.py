@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from sfbench.collect.sense import faults
-from sfbench.errors import ResultError
-from sfbench.schema import SCHEMA, SweepResult
+from sfbench.collect.validation import faults
+from sfbench.common.errors import ResultError
+from sfbench.common.schema import SCHEMA, SweepResult
 
 FILE_NAME = "sweep.json"
 

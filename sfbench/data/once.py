@@ -17,9 +17,9 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-from sfbench.data.meeting import Follower, Leader, job_folder, join
+from sfbench.common.errors import SfbenchError, UsageError
+from sfbench.data.node_folder import Follower, Leader, job_folder, join
 from sfbench.data.ranks import LocalPlace, local_place
-from sfbench.errors import SfbenchError, UsageError
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sfbench.errors import UsageError
+from sfbench.common.errors import UsageError
 
 # torchrun's name first, then what srun, Open MPI and MPICH give each task.
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")

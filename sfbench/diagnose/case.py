@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from sfbench.analyze.parts import Part
-from sfbench.launch.model import GpuState
-from sfbench.plan.machine import Machine
-from sfbench.schema import (
+from sfbench.common.schema import (
     LaunchRecord,
     LoopInfo,
     Point,
@@ -21,6 +19,8 @@ from sfbench.schema import (
     Share,
     TimeShare,
 )
+from sfbench.launch.outcome import GpuState
+from sfbench.plan.machine import Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,17 +8,17 @@ import pandas as pd
 
 from sfbench.analyze.batch_curve import BatchCurve, batch_curve
 from sfbench.analyze.parts import COMMUNICATION, DATA, HOST, JITTER, STRAGGLER, Part
-from sfbench.collect.model import MeasuredLaunch
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import Diagnosis, Point
 from sfbench.diagnose.case import Case
-from sfbench.diagnose.data_loader import diagnose_data_loader
-from sfbench.diagnose.host import diagnose_host
+from sfbench.diagnose.data_loader_starvation import diagnose_data_loader
+from sfbench.diagnose.host_contention import diagnose_host
 from sfbench.diagnose.interconnect import diagnose_interconnect
 from sfbench.diagnose.ranking import ranked
 from sfbench.diagnose.severity import Judgement, judge
 from sfbench.diagnose.small_batch import diagnose_small_batch
 from sfbench.diagnose.straggler import diagnose_jitter, diagnose_straggler
 from sfbench.plan.machine import Machine
-from sfbench.schema import Diagnosis, Point
 
 BY_PART: tuple[tuple[Part, Callable[[Case, Part, Judgement], Diagnosis | None]], ...] = (
     (DATA, diagnose_data_loader),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sfbench import units
 from sfbench.analyze.parts import DATA
-from sfbench.diagnose.evidence import per_sample, things
+from sfbench.common import units
+from sfbench.diagnose.numbers import per_sample, things
 from sfbench.diagnose.severity import CONTRIBUTOR
 from sfbench.diagnose.supply import Starvation, workers_needed
 

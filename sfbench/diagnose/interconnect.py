@@ -21,15 +21,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfbench import units
 from sfbench.analyze.parts import COMMUNICATION, Part
 from sfbench.analyze.phases import phases
+from sfbench.common import units
+from sfbench.common.schema import Diagnosis
 from sfbench.diagnose.case import Case
-from sfbench.diagnose.evidence import Evidence, common, rounded, things
 from sfbench.diagnose.link import Link, best_cap_mb, bus_bytes_per_s, exposed_s, fit_link
-from sfbench.diagnose.regain import regain
+from sfbench.diagnose.numbers import Evidence, common, rounded, things
+from sfbench.diagnose.recoverable import regain
 from sfbench.diagnose.severity import Judgement
-from sfbench.schema import Diagnosis
 
 ID = "interconnect"
 EXPLAINED = 0.5

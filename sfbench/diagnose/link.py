@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfbench.schema import AllReduceTime
+from sfbench.common.schema import AllReduceTime
 
 FIRST_BUCKET_BYTES = 2**20
 """DDP's first bucket is small, so that reducing starts early (torch: kDefaultFirstBucketBytes)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from sfbench.schema import Diagnosis, Interval, Point
+from sfbench.common.schema import Diagnosis, Interval, Point
 
 _SEVERITIES = ("bottleneck", "contributor", "info")
 

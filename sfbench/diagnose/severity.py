@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sfbench.schema import Interval, Share
+from sfbench.common.schema import Interval, Share
 
 BOTTLENECK = 0.10
 """Ratio of the step (DDP's advice on communication hooks, MLPerf Storage's 90 % utilisation)."""

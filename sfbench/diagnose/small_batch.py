@@ -11,16 +11,16 @@ Disproved where samples/s at twice the batch does not rise as predicted: run it.
 
 from __future__ import annotations
 
-from sfbench import units
 from sfbench.analyze.batch_curve import BatchCurve
 from sfbench.analyze.intervals import widened
 from sfbench.analyze.parts import COMPUTE
 from sfbench.analyze.shares import SYSTEMATIC
+from sfbench.common import units
+from sfbench.common.schema import Diagnosis, Interval, Share
 from sfbench.diagnose.case import Case
-from sfbench.diagnose.evidence import Evidence, rounded
-from sfbench.diagnose.regain import against_one
+from sfbench.diagnose.numbers import Evidence, rounded
+from sfbench.diagnose.recoverable import against_one
 from sfbench.diagnose.severity import Judgement, judge
-from sfbench.schema import Diagnosis, Interval, Share
 
 ID = "small-batch"
 SAME_BATCH = 0.01

@@ -20,15 +20,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfbench import units
 from sfbench.analyze.parts import Part
 from sfbench.analyze.phases import Phases, phases
 from sfbench.analyze.repeats import Unevenness, unevenness
+from sfbench.common import units
+from sfbench.common.schema import Diagnosis, RankInfo
 from sfbench.diagnose.case import Case
-from sfbench.diagnose.evidence import Evidence, common, rounded
-from sfbench.diagnose.regain import regain
+from sfbench.diagnose.numbers import Evidence, common, rounded
+from sfbench.diagnose.recoverable import regain
 from sfbench.diagnose.severity import Judgement
-from sfbench.schema import Diagnosis, RankInfo
 
 ID = "straggler"
 ONE_PHASE = 0.7

@@ -47,7 +47,7 @@ class Starvation:
     rank: int | None
     """The rank that the others wait for; None: all are alike."""
     limit: str
-    """See ``sfbench.diagnose.data_loader``."""
+    """See ``sfbench.diagnose.data_loader_starvation``."""
     wanted: Demand
     supplied: Supply | None
     """None where no worker could be watched."""

@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfbench.schema import Environment, SweepResult
+from sfbench.common.schema import Environment, SweepResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

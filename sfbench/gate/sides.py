@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from sfbench.analyze.points import analyze
 from sfbench.collect.frames import step_frame
-from sfbench.collect.model import MeasuredLaunch
-from sfbench.gate.decision import MIN_VALUES, centre, level
-from sfbench.gate.model import SlotValue
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import LADDER, Environment, Interval, Point, SweepResult
+from sfbench.gate.gate_report import SlotValue
+from sfbench.gate.statistics.decision import MIN_VALUES, centre, level
 from sfbench.plan.machine import Machine
-from sfbench.plan.model import SweepPlan
-from sfbench.schema import LADDER, Environment, Interval, Point, SweepResult
+from sfbench.plan.sweep_plan import SweepPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

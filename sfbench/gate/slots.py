@@ -10,10 +10,10 @@ from sfbench.analyze.measured import MeasuredPoint, measure_point
 from sfbench.analyze.steps import job_steps
 from sfbench.analyze.warmup import label_warmup
 from sfbench.collect.frames import step_frame
-from sfbench.collect.model import MeasuredLaunch
-from sfbench.errors import MeasureError, Unsteady
-from sfbench.gate.model import ArmName, SlotValue
-from sfbench.schema import LaunchRecord
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.errors import MeasureError, Unsteady
+from sfbench.common.schema import LaunchRecord
+from sfbench.gate.gate_report import ArmName, SlotValue
 
 
 def slot_value(arm: ArmName, pair: int, measured: MeasuredLaunch) -> SlotValue:

@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from sfbench import units
 from sfbench.analyze.parts import PARTS
-from sfbench.errors import ResultError
-from sfbench.gate.decision import MIN_VALUES
-from sfbench.gate.model import Parts, nothing_measured
-from sfbench.schema import Point, Share, SweepResult, TimeShare
+from sfbench.common import units
+from sfbench.common.errors import ResultError
+from sfbench.common.schema import Point, Share, SweepResult, TimeShare
+from sfbench.gate.gate_report import Parts, nothing_measured
+from sfbench.gate.statistics.decision import MIN_VALUES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,10 @@ from torch.distributed.elastic.agent.server.api import (
 from torch.multiprocessing import start_processes  # type: ignore[attr-defined]
 
 from sfbench.launch import worker
+from sfbench.launch.blame import judge
 from sfbench.launch.channel import RunRequest
 from sfbench.launch.rendezvous import FixedRendezvous
-from sfbench.launch.supervise import Supervisor
-from sfbench.launch.verdict import judge
+from sfbench.launch.supervisor import Supervisor
 
 _LOOP_S = 0.001
 """Pause of the agent's loop; the supervisor waits for events itself."""

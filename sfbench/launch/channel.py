@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfbench.plan.model import NodeJob
+from sfbench.plan.sweep_plan import NodeJob
 
 MARK = "SFBENCH_HOST"
 """Environment variable whose value marks every process below one host."""

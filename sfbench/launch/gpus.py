@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sfbench.launch.model import GpuState
+from sfbench.launch.outcome import GpuState
 
 EVERY_S = 0.5
 REASONS = {

@@ -22,7 +22,7 @@ from typing import Any
 from sfbench.launch import prctl, tree
 from sfbench.launch.channel import RunRequest
 from sfbench.launch.launches import Launches
-from sfbench.launch.model import LaunchOutcome, Progress
+from sfbench.launch.outcome import LaunchOutcome, Progress
 
 _STOP_S = 3.5
 """How long a launch that is told to stop may take, before its processes are killed from here."""

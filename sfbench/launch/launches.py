@@ -7,10 +7,10 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
+from sfbench.launch.blame import LaunchEnd, judge, launcher_failed
 from sfbench.launch.channel import RunRequest
-from sfbench.launch.model import LaunchOutcome, OnProgress
-from sfbench.launch.supervise import Supervisor
-from sfbench.launch.verdict import LaunchEnd, judge, launcher_failed
+from sfbench.launch.outcome import LaunchOutcome, OnProgress
+from sfbench.launch.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]

@@ -14,14 +14,14 @@ from types import TracebackType
 from typing import BinaryIO
 
 from sfbench.launch import tree
+from sfbench.launch.blame import how, launcher_failed
 from sfbench.launch.channel import MARK, RunRequest
 from sfbench.launch.gpus import watched
 from sfbench.launch.logs import LAST_LINES
-from sfbench.launch.model import LaunchOutcome, OnProgress
-from sfbench.launch.verdict import how, launcher_failed
-from sfbench.plan.model import NodeJob
+from sfbench.launch.outcome import LaunchOutcome, OnProgress
+from sfbench.plan.sweep_plan import NodeJob
 
-ENTRY = "sfbench.probe.run:rank_main"
+ENTRY = "sfbench.probe.script_runner:rank_main"
 """What each rank calls with its RankJob."""
 
 _CLOSE_S = 4.0

@@ -14,7 +14,7 @@ MODULES = (
     "torch.utils.data",
     "torch.utils.data.distributed",
     "sfbench.launch.worker",
-    "sfbench.probe.run",
+    "sfbench.probe.script_runner",
     # DDP's constructor imports it: more than a second of processor time in each rank.
     "torch._dynamo",
 )

@@ -18,9 +18,9 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousStoreInfo,
 )
 
-from sfbench.errors import UsageError
-from sfbench.launch.model import LaunchError
-from sfbench.plan.model import NodeJob
+from sfbench.common.errors import UsageError
+from sfbench.launch.outcome import LaunchError
+from sfbench.plan.sweep_plan import NodeJob
 
 _LOCALHOST = "127.0.0.1"
 _FAILURE = "failure"

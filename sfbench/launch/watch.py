@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sfbench.schema import HEARTBEAT_COLUMNS
+from sfbench.common.schema import HEARTBEAT_COLUMNS
 
 _STEPS = HEARTBEAT_COLUMNS.index("steps")
 _IN_STEP = HEARTBEAT_COLUMNS.index("in_step")

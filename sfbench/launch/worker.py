@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from sfbench.common.schema import RankFailure, RankJob
 from sfbench.launch.logs import log_name
 from sfbench.launch.prctl import die_with_parent
 from sfbench.launch.stacks import SIGNAL
-from sfbench.probe import record
-from sfbench.records import MEETINGS
-from sfbench.schema import RankFailure, RankJob
+from sfbench.protocol import record_file
+from sfbench.protocol.records import MEETINGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,4 +136,4 @@ def _leave_note(launch_dir: Path, rank: int, error: BaseException) -> None:
     """For what the entry did not note itself; a note that it left stays."""
     message = traceback.format_exception_only(error)[-1].strip()
     failure = RankFailure(rank=rank, kind="exception", message=message, script_fault=False)
-    record.write_failure(launch_dir, failure)
+    record_file.write_failure(launch_dir, failure)

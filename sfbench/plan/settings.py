@@ -17,7 +17,7 @@ from pydantic import (
     field_validator,
 )
 
-from sfbench.errors import UsageError
+from sfbench.common.errors import UsageError
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -7,8 +7,8 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfbench.errors import UsageError
-from sfbench.plan.model import Target
+from sfbench.common.errors import UsageError
+from sfbench.plan.sweep_plan import Target
 
 WORKLOADS = ("vision", "language", "recommender", "emulated")
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from sfbench.probe.control import Control
+from sfbench.common.schema import AllReduceTime
 from sfbench.probe.device import Accelerator
-from sfbench.schema import AllReduceTime
+from sfbench.probe.probe_group import Control
 
 REPEATS = 5
 BUDGET_S = 0.4

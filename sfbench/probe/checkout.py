@@ -9,7 +9,7 @@ import sysconfig
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sfbench.schema import CodeRoot, ModuleFile
+from sfbench.common.schema import CodeRoot, ModuleFile
 
 TOOL = __name__.split(".", maxsplit=1)[0]
 """This package measures; it is no part of what is compared."""

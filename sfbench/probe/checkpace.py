@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sfbench.common.schema import RUNGS, ProbeOptions
 from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Figures
-from sfbench.schema import RUNGS, ProbeOptions
 
 CHUNK_S = 0.2
 MOST_STEPS = 50

@@ -14,13 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sfbench.evidence import RankEvidence
-from sfbench.probe import checkout, record
-from sfbench.probe.allreduce import time_all_reduce
-from sfbench.probe.describe import device_of
-from sfbench.probe.fetching import FetchCost
-from sfbench.probe.weights import checksum
-from sfbench.schema import (
+from sfbench.common.schema import (
     STEP_COLUMNS,
     AllReduceTime,
     LaunchRecord,
@@ -29,6 +23,13 @@ from sfbench.schema import (
     RankLoad,
     SaveInfo,
 )
+from sfbench.probe import checkout
+from sfbench.probe.allreduce import time_all_reduce
+from sfbench.probe.description import device_of
+from sfbench.probe.fetching import FetchCost
+from sfbench.probe.weights import checksum
+from sfbench.protocol import record_file
+from sfbench.protocol.evidence import RankEvidence
 
 if TYPE_CHECKING:
     from sfbench.probe.session import Session
@@ -70,7 +71,7 @@ def write_record(
     if payloads is not None:
         table = np.concatenate([p.steps for p in payloads])
         header = _record(session, payloads, ended_early, all_reduce)
-        record.write(Path(session.job.launch_dir), header, table)
+        record_file.write(Path(session.job.launch_dir), header, table)
 
 
 def _payload(session: Session) -> RankPayload:

@@ -24,9 +24,9 @@ import numpy as np
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils import fetch as torch_fetch
 
+from sfbench.common.schema import CodeRoot, ModuleFile
 from sfbench.probe import checkout
 from sfbench.probe.patches import Patches
-from sfbench.schema import CodeRoot, ModuleFile
 
 _ROW = struct.Struct("5d")
 _DATASET, _BATCHES, _WALL_S, _CPU_S, _DELAY_S = range(5)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from sfbench.common.schema import RUNGS, RankLoad, RungLoad
 from sfbench.probe.clock import Clock
 from sfbench.probe.fetching import FetchCost, run_delay_s
-from sfbench.schema import RUNGS, RankLoad, RungLoad
 
 
 class LoadMeter:

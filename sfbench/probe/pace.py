@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sfbench.schema import RUNGS, ProbeOptions, Rung
-from sfbench.steady import mser5
+from sfbench.common.schema import RUNGS, ProbeOptions, Rung
+from sfbench.common.steady import mser5
 
 WARMUP, BLOCK, DONE = range(3)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from sfbench.schema import Rung
+from sfbench.common.schema import Rung
 
 SCALES: dict[Rung, float] = {"half": 0.5, "double": 2.0}
 

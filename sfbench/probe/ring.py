@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from sfbench.common.schema import Rung
 from sfbench.probe.batch import nbytes, samples_in
 from sfbench.probe.resize import SCALES, pinned, resized
-from sfbench.schema import Rung
 
 MAX_BYTES = 256 * 2**20
 _RESIZED = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sfbench.schema import Rung
+from sfbench.common.schema import Rung
 
 
 def unavailable_rungs(

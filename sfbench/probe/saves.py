@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from sfbench.common.schema import SaveInfo
 from sfbench.probe.events import Aside, Event
 from sfbench.probe.patches import Patches
-from sfbench.schema import SaveInfo
 
 _KEYS_KEPT = 400
 

@@ -8,42 +8,36 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from sfbench.common.schema import RUNGS, AllReduceTime, LoopInfo, RankJob, Rung
 from sfbench.probe import closing
 from sfbench.probe.checkpace import CheckPace
 from sfbench.probe.clock import clock_for
 from sfbench.probe.collectives import CollectiveHooks
-from sfbench.probe.control import Control
-from sfbench.probe.describe import describe_loop, gradient_bytes, is_sharded, samples_seen
+from sfbench.probe.description import describe_loop, gradient_bytes, is_sharded, samples_seen
 from sfbench.probe.device import home_of, parameters_of
 from sfbench.probe.discovery import Loop
 from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked
 from sfbench.probe.events import Event, Update
-from sfbench.probe.evidence.witness import Witness
 from sfbench.probe.fetching import FetchHooks
 from sfbench.probe.flow import Flow
-from sfbench.probe.heartbeat import Heartbeat
-from sfbench.probe.loader import LoaderHooks
+from sfbench.probe.loader_hooks import LoaderHooks
 from sfbench.probe.loads import LoadMeter
 from sfbench.probe.models import ModelHooks, forget_unsynced
 from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace
 from sfbench.probe.patches import Patches
+from sfbench.probe.probe_group import Control
+from sfbench.probe.recording.recorder import Witness
 from sfbench.probe.replay import RungReplay
 from sfbench.probe.resize import SCALES
 from sfbench.probe.ring import Ring
 from sfbench.probe.rungs import unavailable_rungs
 from sfbench.probe.saves import SaveHooks
-from sfbench.probe.steps import StepTable
+from sfbench.probe.step_table import StepTable
 from sfbench.probe.stop import Refused, StopRun, leave_at_once
 from sfbench.probe.updates import UpdateHooks
-from sfbench.probe.verify import RankFacts, verify, wrapper
+from sfbench.probe.verification import RankFacts, verify, wrapper
 from sfbench.probe.weights import Snapshot, checksum
-from sfbench.schema import (
-    RUNGS,
-    AllReduceTime,
-    LoopInfo,
-    RankJob,
-    Rung,
-)
+from sfbench.protocol.heartbeat import Heartbeat
 
 SETTLE_S = 1.0
 """At most so long do rungs that do not load wait for workers that still do."""

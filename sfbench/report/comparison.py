@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sfbench import units
 from sfbench.analyze.parts import PARTS, Part
-from sfbench.schema import Interval, Point, SweepResult
+from sfbench.common import units
+from sfbench.common.schema import Interval, Point, SweepResult
 
 _SAME = ("host", "cpu", "cores", "gpus", "threads_per_device", "torch", "backend")
 """What two results share where they can be compared."""

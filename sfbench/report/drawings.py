@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from sfbench import units
+from sfbench.common import units
+from sfbench.common.schema import Point, SweepResult
 from sfbench.report import figures
-from sfbench.report.rows import is_unknown, worst_point
+from sfbench.report.result_rows import is_unknown, worst_point
 from sfbench.report.svg import to_svg
-from sfbench.schema import Point, SweepResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 
-from sfbench import units
 from sfbench.analyze.losses import Loss, losses
 from sfbench.analyze.parts import PARTS, Part
-from sfbench.report.rows import is_unknown
+from sfbench.common import units
+from sfbench.common.schema import Interval, Point, StepQuantiles, SweepResult
+from sfbench.report.result_rows import is_unknown
+from sfbench.report.sentences import MENTIONED
 from sfbench.report.svg import COLOURS, STYLE
-from sfbench.report.verdict import MENTIONED
-from sfbench.schema import Interval, Point, StepQuantiles, SweepResult
 
 WIDTH_IN, HEIGHT_IN = 4.8, 3.1
 ROW_IN = 0.34

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import jinja2
 
 from sfbench.analyze.parts import PARTS
+from sfbench.common.schema import SweepResult
 from sfbench.report.view import result_view
-from sfbench.schema import SweepResult
 
 
 def render_html(

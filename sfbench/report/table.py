@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sfbench.report.rows import Row, Rows, table_rows
-from sfbench.report.verdict import EMULATED, oversubscribed, verdict
-from sfbench.schema import SweepResult
-from sfbench.units import MISSING
+from sfbench.common.schema import SweepResult
+from sfbench.common.units import MISSING
+from sfbench.report.result_rows import Row, Rows, table_rows
+from sfbench.report.sentences import EMULATED, oversubscribed, verdict
 
 GOOD, FAIR = 90, 70
 """Percent of efficiency from which it is coloured green, and yellow."""

@@ -6,25 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfbench import units
 from sfbench.analyze.parts import PARTS
+from sfbench.common import units
+from sfbench.common.schema import CheckResult, Diagnosis, Interval, Point, SweepResult
 from sfbench.report.comparison import Comparison, compare
 from sfbench.report.drawings import FigureView, drawings
-from sfbench.report.facts import Fact, evidence_facts, sweep_facts
-from sfbench.report.rows import Rows, table_rows
-from sfbench.report.verdict import (
-    EMULATED,
-    headline,
-    oversubscribed,
-    verdict,
-)
-from sfbench.schema import (
-    CheckResult,
-    Diagnosis,
-    Interval,
-    Point,
-    SweepResult,
-)
+from sfbench.report.properties import Fact, evidence_facts, sweep_facts
+from sfbench.report.result_rows import Rows, table_rows
+from sfbench.report.sentences import EMULATED, headline, oversubscribed, verdict
 
 OPEN_RANKS = 16
 """A per-rank table of more ranks is folded away."""

@@ -13,11 +13,11 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from sfbench.analyze.points import Analysis, analyze
 from sfbench.collect.frames import step_frame
-from sfbench.collect.model import MeasuredLaunch
-from sfbench.launch.model import LaunchOutcome
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import LADDER, RUNGS, STEP_COLUMNS, LaunchRecord, LoopInfo, RankInfo
+from sfbench.launch.outcome import LaunchOutcome
 from sfbench.plan.machine import Machine
-from sfbench.plan.model import LaunchPlan, SweepPlan, Target
-from sfbench.schema import LADDER, RUNGS, STEP_COLUMNS, LaunchRecord, LoopInfo, RankInfo
+from sfbench.plan.sweep_plan import LaunchPlan, SweepPlan, Target
 
 RANKS = 512
 STEPS = 2000

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from pytest_benchmark.fixture import BenchmarkFixture
 from test_probe_overhead import STEP_S, STEPS, Training, one_rank
 
-from sfbench.probe.evidence.content import batch_prints
-from sfbench.probe.evidence.loaders import SAMPLES
+from sfbench.probe.recording.content import batch_prints
+from sfbench.probe.recording.loaders import SAMPLES
 from sfbench.probe.session import Session
 
 PAIRS = 60

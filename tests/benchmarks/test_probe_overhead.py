@@ -19,10 +19,10 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from sfbench.probe import heartbeat
-from sfbench.probe.heartbeat import Heartbeat
+from sfbench.common.schema import ProbeOptions, RankJob
 from sfbench.probe.session import Session
-from sfbench.schema import ProbeOptions, RankJob
+from sfbench.protocol import heartbeat
+from sfbench.protocol.heartbeat import Heartbeat
 
 PAIRS = 100
 STEPS = 50

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from sfbench.common.schema import RankJob
 from sfbench.launch.local import LocalLauncher
-from sfbench.plan.model import NodeJob
-from sfbench.schema import RankJob
+from sfbench.plan.sweep_plan import NodeJob
 
 BUDGET = 0.25
 PAIRS = 3

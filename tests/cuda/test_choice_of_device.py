@@ -16,17 +16,17 @@ from pydantic import ValidationError
 from virtual import VirtualCuda
 from virtual_job import Rank
 
-from sfbench.errors import UsageError
+from sfbench.common.errors import UsageError
+from sfbench.common.schema import LADDER
 from sfbench.plan import accelerators as module
 from sfbench.plan.accelerators import Accelerators, Gpu, accelerators, torch_build, visible
 from sfbench.plan.machine import Machine, this_machine
-from sfbench.plan.make import make_plan
-from sfbench.plan.model import SweepPlan, Target
+from sfbench.plan.planner import make_plan
 from sfbench.plan.settings import Settings
+from sfbench.plan.sweep_plan import SweepPlan, Target
 from sfbench.probe.device import asks_for_a_device, home_of
 from sfbench.probe.rungs import unavailable_rungs
 from sfbench.probe.stop import Refused
-from sfbench.schema import LADDER
 
 FOUR = [Gpu(name=f"H{i}", uuid=f"GPU-{word}") for i, word in enumerate(("ab1", "ab2", "c", "d"))]
 

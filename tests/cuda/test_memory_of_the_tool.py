@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sfbench.probe.evidence.replicas import weight_sums
+from sfbench.common.schema import Rung
+from sfbench.probe.recording.replicas import weight_sums
 from sfbench.probe.ring import Ring
 from sfbench.probe.weights import checksum
-from sfbench.schema import Rung
 
 
 class Largest(TorchDispatchMode):

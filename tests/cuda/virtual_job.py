@@ -14,10 +14,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from virtual import VirtualCuda
 
-from sfbench.probe import heartbeat, record
+from sfbench.common.schema import RUNGS, STEP_COLUMNS, LaunchRecord, ProbeOptions, RankJob
 from sfbench.probe.session import Session
 from sfbench.probe.stop import StopRun
-from sfbench.schema import RUNGS, STEP_COLUMNS, LaunchRecord, ProbeOptions, RankJob
+from sfbench.protocol import heartbeat, record_file
 
 Table = npt.NDArray[np.float64]
 ENOUGH = 100_000
@@ -139,7 +139,7 @@ class Rank:
             pass
         finally:
             session.remove()
-        header, table = record.read(self.folder / "launch" / record.FILE_NAME)
+        header, table = record_file.read(self.folder / "launch" / record_file.FILE_NAME)
         return Run(record=header, table=table)
 
     def wanting(self, **options: Any) -> None:

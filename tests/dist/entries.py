@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from sfbench.probe import record
-from sfbench.probe.heartbeat import Heartbeat
-from sfbench.schema import RankFailure, RankJob
+from sfbench.protocol import record_file
+from sfbench.protocol.heartbeat import Heartbeat
+from sfbench.common.schema import RankFailure, RankJob
 
 RANK = "RANK"
 
@@ -76,7 +76,7 @@ def notes_then_lingers(job: RankJob) -> None:
     _join_group()
     if _rank() == 1:
         note = RankFailure(rank=1, kind="not-wrapped", message="No DDP.", script_fault=False)
-        record.write_failure(Path(job.launch_dir), note)
+        record_file.write_failure(Path(job.launch_dir), note)
         _stay()
     dist.barrier()
 
@@ -231,7 +231,7 @@ def _heart(job: RankJob) -> Heartbeat:
 
 def _leave_record(job: RankJob) -> None:
     if _rank() == 0:
-        Path(job.launch_dir, record.FILE_NAME).touch()
+        Path(job.launch_dir, record_file.FILE_NAME).touch()
 
 
 def _wait_until_seen(job: RankJob) -> None:

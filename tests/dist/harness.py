@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sfbench.launch.local import LocalLauncher
-from sfbench.launch.model import LaunchOutcome, Progress
-from sfbench.plan.model import NodeJob
-from sfbench.probe import record
-from sfbench.schema import STEP_COLUMNS, LaunchRecord, ProbeOptions, RankJob
+from sfbench.launch.outcome import LaunchOutcome, Progress
+from sfbench.plan.sweep_plan import NodeJob
+from sfbench.protocol import record_file
+from sfbench.common.schema import STEP_COLUMNS, LaunchRecord, ProbeOptions, RankJob
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 SMALL = ProbeOptions(rungs=("train",), seconds=0.4, warmup_steps=10, block_s=0.1)
@@ -116,7 +116,7 @@ class Runner:
         if outcome.record is None:
             empty = np.empty((0, len(STEP_COLUMNS)))
             return Run(outcome=outcome, out=out, logs=logs, record=None, table=empty)
-        header, table = record.read(outcome.record)
+        header, table = record_file.read(outcome.record)
         return Run(outcome=outcome, out=out, logs=logs, record=header, table=table)
 
 

@@ -21,9 +21,9 @@ import psutil
 import pytest
 from harness import SCRIPTS
 
-from sfbench import cli
-from sfbench.collect.staging import ResultFolder
-from sfbench.schema import SweepResult
+from sfbench.cli import app
+from sfbench.collect.result_folder import ResultFolder
+from sfbench.common.schema import SweepResult
 
 SFBENCH = Path(sys.executable).with_name("sfbench")
 LIMIT_S = 120.0
@@ -247,7 +247,7 @@ def test_a_result_that_cannot_be_written_is_still_shown(
     small = ("--devices", "1", "--rounds", "1", "--seconds", "0.5", "--rungs", "train")
     where = ("--output", str(tmp_path / "results"), "--name", "full", "--no-report")
     with pytest.raises(SystemExit) as end:
-        cli.main(["sweep", "emulated", *small, *where, "--device", "cpu"])
+        app.main(["sweep", "emulated", *small, *where, "--device", "cpu"])
     # THEN
     told = capsys.readouterr()
     assert end.value.code == 2

@@ -20,10 +20,10 @@ import psutil
 import pytest
 
 from sfbench.launch.local import LocalLauncher
-from sfbench.launch.model import LaunchError, LaunchOutcome, Progress
-from sfbench.plan.model import NodeJob
-from sfbench.probe import record
-from sfbench.schema import RankJob
+from sfbench.launch.outcome import LaunchError, LaunchOutcome, Progress
+from sfbench.plan.sweep_plan import NodeJob
+from sfbench.protocol import record_file
+from sfbench.common.schema import RankJob
 
 HERE = Path(__file__).parent
 ENTRY = "entries:dispatch"
@@ -122,7 +122,7 @@ def test_ranks_get_what_torchrun_gives_them(run: Run, tmp_path: Path, devices: i
     outcome = run("tells_environment", devices, args=(*names, *fixed, "MASTER_PORT"))
 
     assert (outcome.status, outcome.error, outcome.notes) == ("ok", None, ())
-    assert outcome.record == tmp_path / "launch" / record.FILE_NAME
+    assert outcome.record == tmp_path / "launch" / record_file.FILE_NAME
     seen = facts(tmp_path, range(devices))
     n = str(devices)
     assert [[each[name] for name in names] for each in seen] == [

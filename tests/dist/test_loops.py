@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from harness import SCRIPTS, SMALL, Run, Runner, Shape, shape_of
 
-from sfbench.schema import Rung
+from sfbench.common.schema import Rung
 
 ELSEWHERE = {"toy.py", "stopwatch.py", "changes_folder.py", "own_rendezvous.py"}
 LOOPS = sorted(

@@ -9,8 +9,8 @@ import pytest
 import torch
 from harness import SCRIPTS, SMALL, Run, Runner
 
-from sfbench.launch.model import LaunchError
-from sfbench.schema import LADDER
+from sfbench.launch.outcome import LaunchError
+from sfbench.common.schema import LADDER
 
 
 def refusal(run: Run) -> LaunchError:

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image, ImageStat
 
 from sfbench.collect.result import load_result
-from sfbench.files import write_whole
+from sfbench.common.files import write_whole
 from sfbench.report.html import render_html
 
 GOLDEN = load_result(Path(__file__).parents[1] / "golden" / "sweep-schema1.json")

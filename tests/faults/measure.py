@@ -10,12 +10,12 @@ from pathlib import Path
 import psutil
 from matrix import Case
 
+from sfbench.common.schema import LADDER, SweepResult
 from sfbench.plan.machine import this_machine
-from sfbench.plan.model import SweepPlan
+from sfbench.plan.sweep_plan import SweepPlan
 from sfbench.plan.targets import resolve_target
-from sfbench.progress import SilentObserver
-from sfbench.schema import LADDER, SweepResult
-from sfbench.sweeps import run_sweep
+from sfbench.run.observer import SilentObserver
+from sfbench.run.sweep import run_sweep
 
 QUIET = 0.25
 """Part of the cores that other programs may use, right before a case and right after it."""

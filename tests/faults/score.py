@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from matrix import JITTER, Case, Injected
 from measure import Measured
 
-from sfbench.schema import Diagnosis, SweepResult, TimeShare
+from sfbench.common.schema import Diagnosis, SweepResult, TimeShare
 
 RIGHT = 0.95
 """Part of the faults whose first diagnosis has to be right."""

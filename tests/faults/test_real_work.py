@@ -8,13 +8,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sfbench.diagnose.evidence import Evidence
+from sfbench.common.schema import LADDER, Diagnosis, Rung, SweepResult
+from sfbench.diagnose.numbers import Evidence
 from sfbench.plan.machine import this_machine
-from sfbench.plan.model import SweepPlan
+from sfbench.plan.sweep_plan import SweepPlan
 from sfbench.plan.targets import resolve_target
-from sfbench.progress import SilentObserver
-from sfbench.schema import LADDER, Diagnosis, Rung, SweepResult
-from sfbench.sweeps import run_sweep
+from sfbench.run.observer import SilentObserver
+from sfbench.run.sweep import run_sweep
 
 SAID_AT = 2
 """Worker count at which the loader is diagnosed; the others are predicted from that."""

@@ -12,7 +12,7 @@ from measure import Measured
 from page import text
 from score import Summary, score
 
-from sfbench.schema import (
+from sfbench.common.schema import (
     Diagnosis,
     Environment,
     Interval,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sfbench.collect.result import load_result, to_json
+from sfbench.common.schema import SCHEMA
 from sfbench.report.html import render_html
 from sfbench.report.table import render_table
-from sfbench.schema import SCHEMA
 
 HERE = Path(__file__).parent
 VERSIONS = range(1, SCHEMA + 1)

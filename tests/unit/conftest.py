@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from gate_commands import SCRIPT, TWO, Gate, Launches, NoLauncher, git
 
-from sfbench import gate_launches, sweeps
+from sfbench.gate import side_launches
+from sfbench.run import sweep
 
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
     made_up = Launches()
-    for module in (gate_launches, sweeps):
+    for module in (side_launches, sweep):
         monkeypatch.setattr(module, "run_launch", made_up.run)
         monkeypatch.setattr(module, "LocalLauncher", NoLauncher)
     return made_up

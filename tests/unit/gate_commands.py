@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from synthetic import StepTable, launch_record, outcome
 
-from sfbench import cli
-from sfbench.collect.model import MeasuredLaunch
-from sfbench.launch.model import LaunchError
-from sfbench.plan.model import LaunchPlan, SweepPlan
-from sfbench.records import CodeRoot, ModuleFile
-from sfbench.schema import LaunchRecord, LoopInfo
+from sfbench.cli import app
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import LaunchRecord, LoopInfo
+from sfbench.launch.outcome import LaunchError
+from sfbench.plan.sweep_plan import LaunchPlan, SweepPlan
+from sfbench.protocol.records import CodeRoot, ModuleFile
 
 JITTER = (1.0, 1.01, 0.99, 1.005, 0.995, 1.002)
 SCRIPT = """\
@@ -68,7 +68,7 @@ class Launches:
         *args: object,
         code: CodeRoot | None = None,
     ) -> MeasuredLaunch:
-        """Stands in for ``sfbench.sweeps.run_launch``."""
+        """Stands in for ``sfbench.run.sweep.run_launch``."""
         (logs / launch.log_name).mkdir(parents=True, exist_ok=True)
         number = len(self.plans)
         self.plans.append(plan)
@@ -151,7 +151,7 @@ class Gate:
 
     def __call__(self, *words: str, command: tuple[str, ...] = ("gate", "train.py")) -> Ended:
         with pytest.raises(SystemExit) as end:
-            cli.main([*command, *words])
+            app.main([*command, *words])
         printed = self._capsys.readouterr()
         code = end.value.code
         return Ended(code=code if isinstance(code, int) else 0, out=printed.out, err=printed.err)

@@ -17,10 +17,8 @@ from synthetic import (
 
 from sfbench.analyze.points import analyze
 from sfbench.collect.frames import step_frame
-from sfbench.collect.model import MeasuredLaunch
-from sfbench.diagnose.causes import diagnose
-from sfbench.launch.model import GpuState
-from sfbench.schema import (
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import (
     LADDER,
     RUNGS,
     STEP_COLUMNS,
@@ -31,6 +29,8 @@ from sfbench.schema import (
     Rung,
     RungLoad,
 )
+from sfbench.diagnose.causes import diagnose
+from sfbench.launch.outcome import GpuState
 
 CYCLES = 8
 STEPS = 4

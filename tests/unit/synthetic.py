@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sfbench.collect.model import MeasuredLaunch
-from sfbench.launch.model import LaunchError, LaunchOutcome
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import RUNGS, STEP_COLUMNS, LaunchRecord, LoopInfo, RankInfo, Rung
+from sfbench.launch.outcome import LaunchError, LaunchOutcome
 from sfbench.plan.machine import Machine
-from sfbench.plan.model import LaunchPlan, SweepPlan, Target
-from sfbench.schema import RUNGS, STEP_COLUMNS, LaunchRecord, LoopInfo, RankInfo, Rung
+from sfbench.plan.sweep_plan import LaunchPlan, SweepPlan, Target
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 

@@ -19,8 +19,8 @@ from sfbench.analyze.points import analyze
 from sfbench.analyze.rates import JobRate, job_rate
 from sfbench.analyze.steps import job_steps, ordinary
 from sfbench.collect.frames import step_frame
-from sfbench.collect.model import MeasuredLaunch
-from sfbench.schema import Interval, Point, Share, TimeShare
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import Interval, Point, Share, TimeShare
 
 
 def rate_of(*launches: MeasuredLaunch) -> JobRate:

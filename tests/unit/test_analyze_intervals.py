@@ -20,7 +20,7 @@ from sfbench.analyze.intervals import (
     spread,
     widened,
 )
-from sfbench.schema import Interval
+from sfbench.common.schema import Interval
 
 
 def groups(*values: list[float]) -> list[np.ndarray]:

@@ -12,10 +12,10 @@ from sfbench.analyze.cycles import Cycles
 from sfbench.analyze.parts import COMPUTE, PARTS, Part
 from sfbench.analyze.quantities import quantities
 from sfbench.collect.result import load_result
+from sfbench.common.schema import TimeShare
 from sfbench.diagnose.causes import BY_PART
-from sfbench.gate.model import nothing_measured
+from sfbench.gate.gate_report import nothing_measured
 from sfbench.report.html import render_html
-from sfbench.schema import TimeShare
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-schema1.json"
 

@@ -20,9 +20,9 @@ from synthetic import (
 
 from sfbench.analyze.points import Analysis, analyze
 from sfbench.collect.frames import step_frame
-from sfbench.collect.model import MeasuredLaunch
-from sfbench.plan.model import SweepPlan
-from sfbench.schema import STEP_COLUMNS, Interval, LaunchSummary, RankInfo, RankResult
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import STEP_COLUMNS, Interval, LaunchSummary, RankInfo, RankResult
+from sfbench.plan.sweep_plan import SweepPlan
 
 
 def run(*launches: MeasuredLaunch, plan: SweepPlan | None = None, cores: int = 8) -> Analysis:

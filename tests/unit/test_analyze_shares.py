@@ -17,7 +17,7 @@ from sfbench.analyze.shares import Shares, time_shares
 from sfbench.analyze.slow import pick_slow
 from sfbench.analyze.steps import job_steps
 from sfbench.collect.frames import step_frame
-from sfbench.schema import STEP_COLUMNS, TimeShare
+from sfbench.common.schema import STEP_COLUMNS, TimeShare
 
 PARTS = ("compute", "host", "straggler", "jitter", "communication", "data")
 

@@ -8,8 +8,8 @@ from synthetic import StepTable, measured
 from sfbench.analyze.steps import job_steps
 from sfbench.analyze.warmup import Labelled, label_warmup, settled
 from sfbench.collect.frames import step_frame
-from sfbench.collect.model import MeasuredLaunch
-from sfbench.steady import Steady
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.steady import Steady
 
 
 def label(*launches: MeasuredLaunch) -> Labelled:

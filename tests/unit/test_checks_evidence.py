@@ -21,20 +21,20 @@ from torch import nn
 from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 
-from sfbench.evidence import Epoch, Loader, RankEvidence, Written, from_json
+from sfbench.common.schema import ProbeOptions
 from sfbench.probe.checkpace import CheckPace, Seen
-from sfbench.probe.evidence.content import batch_prints, dataset_digest
-from sfbench.probe.evidence.files import FileWatch
-from sfbench.probe.evidence.loaders import LoaderWatch
-from sfbench.probe.evidence.place import Place, calls_by_for
-from sfbench.probe.evidence.rates import RateWatch
-from sfbench.probe.evidence.splits import SplitWatch, sketch
-from sfbench.probe.evidence.states import wrapped_keys
-from sfbench.probe.loader import LoaderHooks
+from sfbench.probe.loader_hooks import LoaderHooks
 from sfbench.probe.pace import DONE, BlockFacts, Command
 from sfbench.probe.patches import Patches
+from sfbench.probe.recording.call_site import Place, calls_by_for
+from sfbench.probe.recording.content import batch_prints, dataset_digest
+from sfbench.probe.recording.learning_rates import RateWatch
+from sfbench.probe.recording.loaders import LoaderWatch
+from sfbench.probe.recording.opened_files import FileWatch
+from sfbench.probe.recording.splits import SplitWatch, sketch
+from sfbench.probe.recording.states import wrapped_keys
 from sfbench.probe.replay import RungReplay
-from sfbench.schema import ProbeOptions
+from sfbench.protocol.evidence import Epoch, Loader, RankEvidence, Written, from_json
 
 HERE = Path(__file__).name
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sfbench.diagnose.checks import (
+from sfbench.checks import (
     CHECKS,
     accumulation_sync,
     batch_meaning,
@@ -27,8 +27,9 @@ from sfbench.diagnose.checks import (
     uneven_inputs,
     unused_parameters,
 )
-from sfbench.diagnose.checks.facts import Failure, LaunchFacts, worst
-from sfbench.evidence import (
+from sfbench.checks.facts import Failure, LaunchFacts, worst
+from sfbench.common.schema import CheckResult
+from sfbench.protocol.evidence import (
     Epoch,
     Loader,
     Model,
@@ -39,7 +40,6 @@ from sfbench.evidence import (
     Split,
     Written,
 )
-from sfbench.schema import CheckResult
 
 RANK = RankEvidence(rank=0, host="here", threads=1, peers=(0, 1), updates=8, weights=1.0)
 LOADER = Loader(

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from gate_commands import BASE, SLOWER, Gate
 
-from sfbench import cli, gating
+from sfbench.cli import app
+from sfbench.gate import runner
 
 SFBENCH = Path(sys.executable).with_name("sfbench")
 
@@ -35,7 +36,7 @@ def test_no_error_is_taken_for_a_regression(
     def fail(*args: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr(gating, "gate_commit", fail)
+    monkeypatch.setattr(runner, "gate_commit", fail)
     ended = gate(*BASE)
     assert (ended.code, ended.out) == (code, "")
     assert told in ended.err
@@ -56,7 +57,7 @@ def nobody_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_verdict_outlives_the_reader(repo: Path, nobody_reads: None) -> None:
     (repo / "train.py").write_text(SLOWER)
     with pytest.raises(SystemExit) as end:
-        cli.main(["gate", "train.py", *BASE, "--junit", "gate.xml"])
+        app.main(["gate", "train.py", *BASE, "--junit", "gate.xml"])
     assert end.value.code == 1
     assert "REGRESSION" in (repo / "gate.xml").read_text()
 

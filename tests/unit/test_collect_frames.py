@@ -11,14 +11,14 @@ import pytest
 from synthetic import StepTable, failed, launch_plan, launch_record, measured, outcome
 
 from sfbench.collect.frames import FRAME_COLUMNS, read_launch, step_frame
-from sfbench.errors import MeasureError
-from sfbench.probe import record
-from sfbench.schema import STEP_COLUMNS
+from sfbench.common.errors import MeasureError
+from sfbench.common.schema import STEP_COLUMNS
+from sfbench.protocol import record_file
 
 
 def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     header, table = launch_record(2), StepTable(2).block("train", [0.1] * 3).array()
-    path = record.write(tmp_path, header, table)
+    path = record_file.write(tmp_path, header, table)
     got = read_launch(launch_plan(0, 2), replace(outcome(), record=path))
     assert got.record == header
     assert got.steps is not None

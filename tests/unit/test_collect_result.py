@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from sfbench.collect.load import load
+from sfbench.collect.notebook import load
 from sfbench.collect.result import load_result, to_json, write_result
-from sfbench.errors import ResultError
-from sfbench.schema import SCHEMA, Interval, SweepResult
+from sfbench.common.errors import ResultError
+from sfbench.common.schema import SCHEMA, Interval, SweepResult
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-schema1.json"
 

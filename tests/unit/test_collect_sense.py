@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sfbench.collect.result import load_result
-from sfbench.errors import ResultError
+from sfbench.common.errors import ResultError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-schema1.json"
 ONE = {"value": 1.0, "low": 2.0, "high": 3.0}

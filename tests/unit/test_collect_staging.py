@@ -9,11 +9,11 @@ import pytest
 from synthetic import StepTable, measured
 
 from sfbench.collect.frames import step_frame
-from sfbench.collect.load import load
+from sfbench.collect.notebook import load
 from sfbench.collect.result import load_result
-from sfbench.collect.staging import ResultFolder, check_free
-from sfbench.errors import UsageError
-from sfbench.schema import SweepResult
+from sfbench.collect.result_folder import ResultFolder, check_free
+from sfbench.common.errors import UsageError
+from sfbench.common.schema import SweepResult
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-schema1.json"
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from sfbench.common.errors import UsageError
 from sfbench.data import (
     OncePerNodeError,
     distributed_loader,
@@ -25,7 +26,6 @@ from sfbench.data import (
 )
 from sfbench.data.process import start_ticks
 from sfbench.data.ranks import LocalPlace, local_place
-from sfbench.errors import UsageError
 
 _NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _OTHERS = ("SLURM_LOCALID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_LOCAL_RANK")

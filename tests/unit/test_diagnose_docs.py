@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from ladder import Diagnosed, Times, diagnosed, launched, load, loop
 
-from sfbench.launch.model import GpuState
-from sfbench.records import AllReduceTime, RankInfo, RankLoad, RungLoad
+from sfbench.launch.outcome import GpuState
+from sfbench.protocol.records import AllReduceTime, RankInfo, RankLoad, RungLoad
 
 PAGE = Path(__file__).parents[2] / "docs" / "diagnoses.md"
 TABLE = re.compile(r"^\| evidence.*?(?=\n\n)", re.MULTILINE | re.DOTALL)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ladder import Times, diagnosed, launched, loop
 
+from sfbench.common.schema import AllReduceTime
 from sfbench.diagnose.link import (
     Link,
     best_cap_mb,
@@ -15,7 +16,6 @@ from sfbench.diagnose.link import (
     fit_link,
     split,
 )
-from sfbench.schema import AllReduceTime
 
 ID = "interconnect"
 MIB = 2**20

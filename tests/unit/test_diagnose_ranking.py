@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ladder import Times, diagnosed, launched
 
+from sfbench.common.schema import Diagnosis, Interval, Point, Share
 from sfbench.diagnose.ranking import ranked
-from sfbench.diagnose.regain import against_one
+from sfbench.diagnose.recoverable import against_one
 from sfbench.diagnose.severity import judge
-from sfbench.schema import Diagnosis, Interval, Point, Share
 
 
 @pytest.mark.parametrize(

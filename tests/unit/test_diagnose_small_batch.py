@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ladder import Diagnosed, Times, diagnosed, launched
 
-from sfbench.schema import RankInfo, RankLoad, RungLoad
+from sfbench.common.schema import RankInfo, RankLoad, RungLoad
 
 ID = "small-batch"
 

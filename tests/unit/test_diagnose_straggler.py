@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from ladder import Times, diagnosed, launched, load
 
-from sfbench.launch.model import GpuState
-from sfbench.records import RankInfo
-from sfbench.schema import Diagnosis
+from sfbench.common.schema import Diagnosis
+from sfbench.launch.outcome import GpuState
+from sfbench.protocol.records import RankInfo
 
 ID = "straggler"
 

@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from sfbench import errors
-from sfbench.cli import app
-from sfbench.cli_gate import EXIT_CODES
+from sfbench.cli.app import app
+from sfbench.cli.gate_command import EXIT_CODES
+from sfbench.common import errors
 from sfbench.plan.settings import GateSettings, Settings, load_gate_settings, load_settings
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gate_commands import BASE, SCRIPT, TWO, Gate, Launches, git
 
-from sfbench.gate import calibrations
+from sfbench.gate import calibration_files
 
 
 def test_a_calibration_is_quoted_by_later_gates(repo: Path, gate: Gate) -> None:
@@ -26,7 +26,7 @@ def test_a_calibration_is_quoted_by_later_gates(repo: Path, gate: Gate) -> None:
 
 def test_an_old_calibration_is_warned_about(repo: Path, gate: Gate) -> None:
     ended = gate(*TWO, "--pairs", "6", "--json", command=("gate", "calibrate", "train.py"))
-    (path,) = calibrations.folder().rglob("*.json")
+    (path,) = calibration_files.folder().rglob("*.json")
     path.write_text(path.read_text().replace(ended.document["measured_at"][:4], "2020", 1))
     (repo / "train.py").write_text(f"{SCRIPT}# a word\n")
     (warning,) = gate(*BASE, "--json").document["warnings"]
@@ -46,7 +46,7 @@ def test_a_broken_script_is_not_calibrated(repo: Path, gate: Gate) -> None:
     (repo / "train.py").write_text("raise\n")
     ended = gate(*TWO, "--pairs", "6", command=("gate", "calibrate", "train.py"))
     assert ended.code == 5
-    assert list(calibrations.folder().rglob("*.json")) == []
+    assert list(calibration_files.folder().rglob("*.json")) == []
 
 
 def test_other_options_than_it_was_made_for_are_told(repo: Path, gate: Gate) -> None:
@@ -88,7 +88,7 @@ def test_a_calibration_that_cannot_be_kept_is_shown(
     def full(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(calibrations, "write_whole", full)
+    monkeypatch.setattr(calibration_files, "write_whole", full)
     ended = gate(*TWO, "--pairs", "6", command=("gate", "calibrate", "train.py"))
     assert ended.code == 2
     assert ended.out.startswith("6 A/A pairs of train at 2 devices")
@@ -100,7 +100,7 @@ def test_a_damaged_one_is_told_before_anything_is_measured(
     repo: Path, gate: Gate, launches: Launches, recorded: Path, against: str
 ) -> None:
     assert gate(*TWO, "--pairs", "6", command=("gate", "calibrate", "train.py")).code == 0
-    (path,) = calibrations.places().glob("*.json")
+    (path,) = calibration_files.places().glob("*.json")
     path.write_text(path.read_text()[:100])
     launches.plans.clear()
     (repo / "train.py").write_text(f"{SCRIPT}# a word\n")

@@ -12,9 +12,12 @@ import pytest
 from gates import OPTIONS, slot
 from test_gate_inputs import GOLDEN
 
-from sfbench.errors import ResultError
-from sfbench.gate import calibrations
-from sfbench.gate.calibration import (
+from sfbench.common.errors import ResultError
+from sfbench.gate import calibration_files
+from sfbench.gate.fingerprint import Fingerprint, of_result
+from sfbench.gate.gate_report import SlotValue
+from sfbench.gate.output.terminal import render_calibration
+from sfbench.gate.statistics.calibration import (
     LEAST_BAND,
     MOST_BAND,
     Calibration,
@@ -23,14 +26,11 @@ from sfbench.gate.calibration import (
     control_band,
     upper_bound,
 )
-from sfbench.gate.control import BAND
-from sfbench.gate.fingerprint import Fingerprint, of_result
-from sfbench.gate.judge import pairs
-from sfbench.gate.model import SlotValue
-from sfbench.gate.text import render_calibration
+from sfbench.gate.statistics.control import BAND
+from sfbench.gate.statistics.judge import pairs
 
 FINGERPRINT: Fingerprint = of_result(GOLDEN, 8)
-JOB = calibrations.Job(fingerprint=FINGERPRINT, script="/a/train.py", seconds=OPTIONS.seconds)
+JOB = calibration_files.Job(fingerprint=FINGERPRINT, script="/a/train.py", seconds=OPTIONS.seconds)
 
 
 def noisy(ratio: float, count: int = 16) -> list[SlotValue]:
@@ -124,35 +124,35 @@ def test_a_calibration_is_kept_by_machine_and_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SFBENCH_CACHE", str(tmp_path))
-    assert calibrations.load(JOB) is None
+    assert calibration_files.load(JOB) is None
     found = a_calibration()
-    path = calibrations.store(found)
+    path = calibration_files.store(found)
     assert path.parent == tmp_path / "gate"
-    assert calibrations.load(JOB) == found
-    assert calibrations.load(replace(JOB, fingerprint=replace(FINGERPRINT, cores=3))) is None
+    assert calibration_files.load(JOB) == found
+    assert calibration_files.load(replace(JOB, fingerprint=replace(FINGERPRINT, cores=3))) is None
     # AND another project's script of the same name has its own, as have longer launches
-    assert calibrations.load(replace(JOB, script="/b/train.py")) is None
-    assert calibrations.load(replace(JOB, seconds=9.0)) is None
+    assert calibration_files.load(replace(JOB, script="/b/train.py")) is None
+    assert calibration_files.load(replace(JOB, seconds=9.0)) is None
 
 
 def test_a_damaged_calibration_is_named_and_another_version_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SFBENCH_CACHE", str(tmp_path))
-    path = calibrations.store(a_calibration())
+    path = calibration_files.store(a_calibration())
     path.write_text("{")
     with pytest.raises(ResultError, match="damaged"):
-        calibrations.load(JOB)
+        calibration_files.load(JOB)
     path.write_bytes(b"\xff")
     with pytest.raises(ResultError, match="damaged"):
-        calibrations.load(JOB)
+        calibration_files.load(JOB)
     path.unlink()
     path.mkdir()
     with pytest.raises(ResultError, match="cannot be read: Is a directory"):
-        calibrations.load(JOB)
+        calibration_files.load(JOB)
     path.rmdir()
     path.write_text('{"schema": 99}')
-    assert calibrations.load(JOB) is None
+    assert calibration_files.load(JOB) is None
 
 
 def test_the_folder_follows_the_environment(
@@ -160,14 +160,16 @@ def test_the_folder_follows_the_environment(
 ) -> None:
     monkeypatch.delenv("SFBENCH_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert calibrations.folder() == tmp_path / "sfbench"
+    assert calibration_files.folder() == tmp_path / "sfbench"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert calibrations.folder() == tmp_path / "home" / ".cache" / "sfbench"
+    assert calibration_files.folder() == tmp_path / "home" / ".cache" / "sfbench"
 
 
 def test_its_age_is_told() -> None:
-    note = calibrations.note(a_calibration(), datetime(2026, 2, 6, 3, 4, 5, tzinfo=timezone.utc))
+    note = calibration_files.note(
+        a_calibration(), datetime(2026, 2, 6, 3, 4, 5, tzinfo=timezone.utc)
+    )
     assert note.age_days == 35.0
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from repositories import a_repository, run
 
-from sfbench.errors import UsageError
-from sfbench.gate.arms import checked_out, swapped
-from sfbench.gate.git import changed_paths, commit_of, contains, fork_of, root_of
-from sfbench.gate.schedule import pair_orders
+from sfbench.common.errors import UsageError
+from sfbench.gate.checkouts.arms import checked_out, swapped
+from sfbench.gate.checkouts.git import changed_paths, commit_of, contains, fork_of, root_of
+from sfbench.gate.statistics.schedule import pair_orders
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from sfbench.collect.result import load_result
-from sfbench.errors import ResultError, ScriptError, UsageError
-from sfbench.gate.arms import Arm
+from sfbench.common.errors import ResultError, ScriptError, UsageError
+from sfbench.common.schema import LaunchSummary, ModuleFile, Point, Share, SweepResult
+from sfbench.gate.checkouts.arms import Arm
+from sfbench.gate.checkouts.imports import check_code, check_different
+from sfbench.gate.checkouts.paths import idle, rooted, touched
 from sfbench.gate.fingerprint import differences, of_result
-from sfbench.gate.imports import check_code, check_different
-from sfbench.gate.paths import idle, rooted, touched
+from sfbench.gate.side_launches import in_checkout
 from sfbench.gate.stored import stored_base
-from sfbench.gate_launches import in_checkout
-from sfbench.plan.model import SweepPlan, Target
-from sfbench.schema import LaunchSummary, ModuleFile, Point, Share, SweepResult
+from sfbench.plan.sweep_plan import SweepPlan, Target
 
 GOLDEN = load_result(Path(__file__).parents[1] / "golden" / "sweep-schema1.json")
 

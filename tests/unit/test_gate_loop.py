@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from gates import JITTER, OPTIONS, Machine, compare, judge, slots, with_options
 
-from sfbench.gate.control import shifted
-from sfbench.gate.decision import CONFIRM_PAIRS, LOOKS
-from sfbench.gate.model import ArmName, SlotValue
+from sfbench.gate.gate_report import ArmName, SlotValue
+from sfbench.gate.statistics.control import shifted
+from sfbench.gate.statistics.decision import CONFIRM_PAIRS, LOOKS
 
 RATES = [2560.0 * jitter for jitter in JITTER]
 

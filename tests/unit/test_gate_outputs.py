@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from gate_commands import BASE, SCRIPT, SLOWER, Gate, Launches
 
-from sfbench import files, gate_outputs
+from sfbench.common import files
+from sfbench.gate.output import writer
 
 SAME = f"{SCRIPT}# a word\n"
 
@@ -118,7 +119,7 @@ def test_one_file_that_fails_keeps_back_neither_verdict_nor_others(
             raise OSError(errno.ENOSPC, "No space left on device")
         files.write_whole(path, text)
 
-    monkeypatch.setattr(gate_outputs, "write_whole", write_whole)
+    monkeypatch.setattr(writer, "write_whole", write_whole)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.txt")
     ended = gate(*BASE, "--markdown", "gate.md", "--junit", "gate.xml")
     assert ended.code == code

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from gate_commands import BASE, SCRIPT, SLOWER, TWO, Gate, Launches, git
 
-from sfbench import api, gate_outputs
-from sfbench.errors import UsageError
+from sfbench import api
+from sfbench.common.errors import UsageError
+from sfbench.gate.output import writer
 from sfbench.plan.settings import GateSettings, load_gate_settings
 
 HERE: dict[str, Any] = {"devices": 2, "device": "cpu"}
@@ -165,7 +166,7 @@ def test_python_keeps_the_verdict_where_a_file_fails(
     def full(path: Path, text: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(gate_outputs, "write_whole", full)
+    monkeypatch.setattr(writer, "write_whole", full)
     (repo / "train.py").write_text(f"{SCRIPT}# a word\n")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from gate_commands import SCRIPT, SLOWER, TWO, Gate, Launches
 
-from sfbench import gating
-from sfbench.collect import staging
+from sfbench.collect import result_folder
+from sfbench.gate import runner
 from sfbench.plan.machine import this_machine
 
 
@@ -94,7 +94,7 @@ def test_other_gpus_are_refused(
     gate: Gate, recorded: Path, launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = replace(this_machine(), gpus=("H100", "H100"))
-    monkeypatch.setattr(gating, "this_machine", lambda: here)
+    monkeypatch.setattr(runner, "this_machine", lambda: here)
     rewrite(recorded, device_type="cuda", environment_gpus=["A100", "A100"])
     launches.plans.clear()
     ended = gate("--baseline", str(recorded), "--devices", "2", "--device", "cuda")
@@ -205,7 +205,7 @@ def test_a_record_that_cannot_be_written_is_found_before_or_shown(
     def full(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(staging, "write_result", full)
+    monkeypatch.setattr(result_folder, "write_result", full)
     ended = gate(*TWO, "--name", "base", "--json", command=RECORD)
     assert (ended.code, len(ended.document["points"])) == (2, 2)
     assert "the result cannot be written: No space left on device" in ended.err

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from repositories import a_repository, run, write
 
-from sfbench.gate.arms import checked_out
-from sfbench.gate.links import link_neighbours
+from sfbench.gate.checkouts.arms import checked_out
+from sfbench.gate.checkouts.untracked import link_neighbours
 
 
 @pytest.fixture

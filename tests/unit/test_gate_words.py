@@ -20,13 +20,9 @@ from gates import (
     with_options,
 )
 
-from sfbench.errors import Unsteady
-from sfbench.gate.actions import MOST, annotation_lines
-from sfbench.gate.decision import LOOKS
-from sfbench.gate.junit import render_junit
-from sfbench.gate.loop import Compared
-from sfbench.gate.markdown import MOST_BYTES, render_markdown
-from sfbench.gate.model import (
+from sfbench.common.errors import Unsteady
+from sfbench.gate.conclusion import Seen, Subject, compared_report, to_json, unmeasured_report
+from sfbench.gate.gate_report import (
     ArmName,
     CalibrationNote,
     GateOptions,
@@ -35,11 +31,15 @@ from sfbench.gate.model import (
     SlotValue,
     Verdict,
 )
-from sfbench.gate.report import Seen, Subject, compared_report, to_json, unmeasured_report
-from sfbench.gate.rows import Row, rows
+from sfbench.gate.output.actions import MOST, annotation_lines
+from sfbench.gate.output.gate_rows import Row, rows
+from sfbench.gate.output.junit import render_junit
+from sfbench.gate.output.markdown import MOST_BYTES, render_markdown
+from sfbench.gate.output.terminal import render_text
+from sfbench.gate.output.words import NO_FLOOR
+from sfbench.gate.statistics.decision import LOOKS
+from sfbench.gate.statistics.loop import Compared
 from sfbench.gate.stored import Stored
-from sfbench.gate.text import render_text
-from sfbench.gate.words import NO_FLOOR
 
 RATES = [2560.0 * jitter for jitter in JITTER]
 NOTE = CalibrationNote(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sfbench.launch.decision import ALONE_S, LEAVE_S, NOTE_S, Cause, RankView, View, cause
+from sfbench.launch.stop_rules import ALONE_S, LEAVE_S, NOTE_S, Cause, RankView, View, cause
 
 TIMEOUT_S = 300.0
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sfbench.launch.gpus import Reading, Readings, read, watched
-from sfbench.launch.model import GpuState
+from sfbench.launch.outcome import GpuState
 
 
 def nvml(bits: int) -> Any:

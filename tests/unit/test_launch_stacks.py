@@ -34,7 +34,7 @@ Current thread 0x00007f0 (most recent call first):
 """
 THROUGH_A_HOOK = """\
 Current thread 0x00007f0 (most recent call first):
-  File "/env/sfbench/probe/evidence/files.py", line 112 in wait
+  File "/env/sfbench/probe/recording/opened_files.py", line 112 in wait
   File "/data/me/train.py", line 62 in <module>
 """
 

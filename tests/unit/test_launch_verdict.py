@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfbench.launch.decision import Cause
-from sfbench.launch.model import LaunchError
-from sfbench.launch.verdict import LaunchEnd, RankEnd, Verdict, behind, culprit, how, judge
-from sfbench.schema import PHASES, RankFailure
+from sfbench.common.schema import PHASES, RankFailure
+from sfbench.launch.blame import LaunchEnd, RankEnd, Verdict, behind, culprit, how, judge
+from sfbench.launch.outcome import LaunchError
+from sfbench.launch.stop_rules import Cause
 
 KILLED = -int(signal.SIGKILL)
 ABORTED = -int(signal.SIGABRT)

@@ -9,10 +9,10 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sfbench.common.schema import HEARTBEAT_COLUMNS
 from sfbench.launch.logs import last_lines
-from sfbench.launch.supervise import progress
+from sfbench.launch.supervisor import progress
 from sfbench.launch.watch import Watch
-from sfbench.schema import HEARTBEAT_COLUMNS
 
 NAN = float("nan")
 

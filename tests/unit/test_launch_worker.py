@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sfbench.errors import UsageError
+from sfbench.common.errors import UsageError
+from sfbench.common.schema import RankJob
 from sfbench.launch.local import environment
 from sfbench.launch.rendezvous import endpoint
 from sfbench.launch.worker import NodeStart
 from sfbench.launch.worker import environment as rank_environment
-from sfbench.schema import RankJob
 
 START = NodeStart(
     entry="entries:dispatch",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sfbench.collect.result import write_result
-from sfbench.schema import Environment, Interval, Point, SweepResult
+from sfbench.common.schema import Environment, Interval, Point, SweepResult
 
 # Runs the command line as the console script does, then says what had to be imported for it.
 RUN = """

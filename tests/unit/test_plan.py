@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfbench.errors import UsageError
+from sfbench.common.errors import UsageError
+from sfbench.common.schema import LADDER
 from sfbench.plan import machine as machine_module
 from sfbench.plan.machine import Machine
-from sfbench.plan.make import (
+from sfbench.plan.planner import (
     best_possible_efficiency,
     make_launches,
     make_plan,
     oversubscribed,
     pinning,
 )
-from sfbench.plan.model import SweepPlan, Target
 from sfbench.plan.settings import Settings, load_settings
+from sfbench.plan.sweep_plan import SweepPlan, Target
 from sfbench.plan.targets import resolve_target, workloads
-from sfbench.schema import LADDER
 
 NOW = datetime(2026, 3, 1, 12, 30, 5)
 TWO_CORES = Machine(cores=(0, 1), quota=None, gpus=())

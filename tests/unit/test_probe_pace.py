@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sfbench.common.schema import LADDER, RUNGS, ProbeOptions, Rung
 from sfbench.probe.pace import BLOCK, DONE, LOOKS, WARMUP, BlockFacts, Command, Pace, t95
-from sfbench.schema import LADDER, RUNGS, ProbeOptions, Rung
 
 
 def drive(  # noqa: PLR0913 - a small language for schedules

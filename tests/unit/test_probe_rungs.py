@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sfbench.common.schema import LADDER
 from sfbench.probe.rungs import unavailable_rungs
-from sfbench.schema import LADDER
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from sfbench.probe.loader import LoaderHooks
+from sfbench.probe.loader_hooks import LoaderHooks
 from sfbench.probe.replay import RungReplay
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sfbench.probe.verify import RankFacts, verify, wrapper
+from sfbench.probe.verification import RankFacts, verify, wrapper
 
 RANK = RankFacts(
     anchor=0,

@@ -16,11 +16,11 @@ from gates import SEEN, SUBJECT, Machine, compare, judge
 from test_gate_inputs import GOLDEN, eight
 
 from sfbench import api
-from sfbench.collect.load import Results, load
+from sfbench.collect.notebook import Results, load
 from sfbench.collect.result import write_result
-from sfbench.errors import MeasureError, ResultError, ScriptError, UsageError
-from sfbench.gate.model import GateOptions, Verdict
-from sfbench.gate.report import Subject, compared_report, unmeasured_report
+from sfbench.common.errors import MeasureError, ResultError, ScriptError, UsageError
+from sfbench.gate.conclusion import Subject, compared_report, unmeasured_report
+from sfbench.gate.gate_report import GateOptions, Verdict
 from sfbench.pytest_plugin import MeasuredClock, Scaling
 
 EIGHT = eight()

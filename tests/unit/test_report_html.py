@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from sfbench.collect.result import load_result
-from sfbench.files import write_whole
+from sfbench.common.files import write_whole
+from sfbench.common.schema import Interval, RankResult, Share, SweepResult
 from sfbench.report.comparison import compare, rate_change
-from sfbench.report.facts import Fact, evidence_facts
 from sfbench.report.html import render_html
-from sfbench.schema import Interval, RankResult, Share, SweepResult
+from sfbench.report.properties import Fact, evidence_facts
 
 GOLDEN = load_result(Path(__file__).parents[1] / "golden" / "sweep-schema1.json")
 VOID = {"meta", "link", "br", "hr", "img", "input", "use", "path", "rect", "line"}
@@ -374,7 +374,8 @@ def test_rendering_twice_gives_the_same_page() -> None:
 
 def test_reading_and_reporting_import_no_torch() -> None:
     modules = (
-        "sfbench.collect.result, sfbench.report.html, sfbench.report.table, sfbench.collect.load"
+        "sfbench.collect.result, sfbench.collect.notebook, "
+        "sfbench.report.html, sfbench.report.table"
     )
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=120)

@@ -10,10 +10,10 @@ import pytest
 
 from sfbench.analyze.parts import JITTER
 from sfbench.collect.result import load_result
-from sfbench.report.rows import table_rows, worst_point
+from sfbench.common.schema import Interval, Point, Share, SweepResult
+from sfbench.report.result_rows import table_rows, worst_point
+from sfbench.report.sentences import headline, verdict
 from sfbench.report.table import render_table
-from sfbench.report.verdict import headline, verdict
-from sfbench.schema import Interval, Point, Share, SweepResult
 
 GOLDEN = load_result(Path(__file__).parents[1] / "golden" / "sweep-schema1.json")
 ONE, TWO, FOUR, EIGHT, SIXTEEN = GOLDEN.points

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sfbench import schema
 from sfbench.analyze.parts import PARTS
 from sfbench.collect.frames import FRAME_COLUMNS
+from sfbench.common import schema
 
 TEXT = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
 STATISTICS = (Path(__file__).parents[2] / "docs" / "statistics.md").read_text()

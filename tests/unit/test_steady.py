@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfbench.steady import Steady, mser5
+from sfbench.common.steady import Steady, mser5
 
 
 def test_a_flat_series_needs_no_cut() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfbench import units
-from sfbench.schema import Interval, Share
+from sfbench.common import units
+from sfbench.common.schema import Interval, Share
 
 
 def interval(value: float, half: float | None) -> Interval:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sfbench.diagnose.checks import CHECKS
+from sfbench.checks import CHECKS
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LOOPS = Path(__file__).parents[2] / "scripts"
@@ -26,7 +26,7 @@ def temporary(tmp_path: Path) -> Path:
 
 def sfbench(temporary: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "sfbench.cli", *map(str, words)],
+        [sys.executable, "-m", "sfbench", *map(str, words)],
         cwd=temporary.parent,
         env={**os.environ, "TMPDIR": str(temporary), "NO_COLOR": "1"},
         capture_output=True,

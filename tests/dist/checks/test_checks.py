@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from sfbench.collect.frames import read_launch
-from sfbench.diagnose.checks import CHECKS, run_checks
-from sfbench.diagnose.checks.facts import LaunchFacts, launch_facts
+from sfbench.checks import CHECKS, run_checks
+from sfbench.checks.facts import LaunchFacts, launch_facts
 from sfbench.launch.local import LocalLauncher
-from sfbench.plan.model import LaunchPlan, NodeJob
+from sfbench.plan.sweep_plan import LaunchPlan, NodeJob
 from sfbench.plan.targets import resolve_target
-from sfbench.schema import CheckResult, ProbeOptions, RankJob
+from sfbench.common.schema import CheckResult, ProbeOptions, RankJob
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SECONDS = 1.0

@@ -1,0 +1,50 @@
+"""Ranks train copies of their own: no process group, no wrapper, or a forward around it."""
+
+from __future__ import annotations
+
+import math
+
+from sfbench.checks.facts import LaunchFacts, at, result
+from sfbench.common.schema import CheckResult
+from sfbench.protocol.evidence import RankEvidence
+
+ID = "independent-copies"
+_REFUSALS = ("no-process-group", "not-wrapped")
+
+
+def check(launch: LaunchFacts) -> CheckResult:
+    """Fail where ranks did not exchange gradients, or where their weights differ after updates."""
+    if launch.failure is not None and launch.failure.kind in _REFUSALS:
+        return result(ID, "fail", launch.failure.message)
+    compared = 0
+    for a, b in launch.peers():
+        updates = min(a.updates, b.updates)
+        if _differ(a.weights, b.weights):
+            if any(model.own_hook for model in a.models):
+                return result(ID, "pass", "Weights differ between ranks, but the script's own "
+                              "communication hook may want it so.")  # fmt: skip
+            return result(ID, "fail", _differing(a, b, "weights", updates))
+        if _differ(a.weights_outside, b.weights_outside) and not a.exchanges_outside:
+            what = "weights of parameters outside the DDP model"
+            return result(ID, "fail", _differing(a, b, what, updates))
+        compared += a.weights is not None and b.weights is not None
+    if not compared:
+        return result(ID, "not-applicable", "No replicas to compare: sharded, or not seen.")
+    text = f"All ranks hold the same weights after {launch.ranks[0].updates} updates."
+    return result(ID, "pass", text)
+
+
+def _differ(a: float | None, b: float | None) -> bool:
+    if a is None or b is None:
+        return False
+    return a != b and not (math.isnan(a) and math.isnan(b))
+
+
+def _differing(a: RankEvidence, b: RankEvidence, what: str, updates: int) -> str:
+    line = at(a.models[0].line) if a.models else ""
+    return (
+        f"After {updates} updates the {what} differ between ranks {a.rank} and {b.rank}{line}: "
+        "they started apart, or gradients of some parameters are not averaged. Wrap every trained "
+        "model in DistributedDataParallel and call the wrapper; without DDP, broadcast the initial "
+        "weights."
+    )

@@ -1,0 +1,289 @@
+"""The commands of the gate: ``gate``, ``gate record`` and ``gate calibrate``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfbench.cli.console import say, terminal
+from sfbench.common.errors import InterruptedSweep, UsageError
+from sfbench.common.files import check_writable
+
+if TYPE_CHECKING:
+    from sfbench.common.schema import SweepResult
+    from sfbench.gate.observer import GateObserver
+    from sfbench.gate.output.writer import Outputs
+    from sfbench.gate.runner import GateOutcome
+    from sfbench.gate.side_launches import GateJob
+    from sfbench.plan.settings import GateSettings
+
+EXIT_CODES: Mapping[str, int] = {
+    "pass": 0,
+    "not-touched": 0,
+    "fail": 1,
+    "inconclusive": 3,
+    "contaminated": 3,
+    "not-measured": 4,
+    "broken": 5,
+}
+
+Target = Annotated[str, typer.Argument(help="A reference workload or a training script.")]
+Devices = Annotated[
+    str | None, typer.Option(help="The largest count is measured. [1,2,4,8]", metavar="N,N,…")
+]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda. [auto]")]
+Threads = Annotated[int | None, typer.Option(help="Of each device. [cores // devices]")]
+Seconds = Annotated[
+    float | None, typer.Option(help="Measuring budget of one launch. [2.5]", min=0.5)
+]
+Timeout = Annotated[
+    float | None, typer.Option(help="Seconds without progress that mean a hang. [300]")
+]
+Margin = Annotated[
+    str | None,
+    typer.Option(help="Slower by more than this fails: 8% or 0.08. [8%]", metavar="RATIO"),
+]
+Budget = Annotated[
+    float | None, typer.Option(help="Wall time in seconds for all pairs. [180]", min=1.0)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
+    context: typer.Context,
+    target: Target,
+    base: Annotated[
+        str | None, typer.Option(help="Compare the working tree with this commit, side by side.")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="Compare with a stored result of this machine.")
+    ] = None,
+    margin: Margin = None,
+    min_efficiency: Annotated[
+        str | None, typer.Option(help="An absolute floor: 85% or 0.85.", metavar="RATIO")
+    ] = None,
+    budget: Budget = None,
+    seconds: Seconds = None,
+    paths: Annotated[
+        str | None,
+        typer.Option(help="Measure only if a change touches these: 'data/**,transforms.py'."),
+    ] = None,
+    devices: Devices = None,
+    device: Device = None,
+    threads_per_device: Threads = None,
+    timeout: Timeout = None,
+    as_json: Json = False,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report of both sides.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write markdown for a pull request.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML.")] = None,
+) -> None:
+    """Stop a change that makes training slower: script arguments go behind `--`."""
+    from sfbench.gate import runner
+    from sfbench.gate.output.writer import Outputs
+
+    asked = _asked(
+        base=base, margin=margin, min_efficiency=min_efficiency, budget=budget, seconds=seconds,
+        paths=paths,
+    )  # fmt: skip
+    _check_sides(asked, base, baseline, paths)
+    outputs = Outputs(report=report, markdown=markdown, junit=junit)
+    outputs.check()
+    job = _job(
+        context,
+        {
+            "target": target, "devices": devices, "device": device,
+            "threads_per_device": threads_per_device, "timeout": timeout,
+        },
+        asked,
+    )  # fmt: skip
+    with _watched() as observer:
+        if baseline is not None:
+            from sfbench.collect.result import load_result
+
+            outcome = runner.gate_result(job, load_result(baseline), observer)
+        else:
+            outcome = runner.gate_commit(job, asked.base or "", observer, paths=asked.paths)
+    sys.exit(_tell(outcome, outputs, as_json=as_json))
+
+
+def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
+    context: typer.Context,
+    target: Target,
+    devices: Devices = None,
+    device: Device = None,
+    threads_per_device: Threads = None,
+    seconds: Seconds = None,
+    timeout: Timeout = None,
+    name: Annotated[str | None, typer.Option(help="Name of the result. [target and time]")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for result folders. [results]")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a result of the same name.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Store a result for `gate --baseline`: script arguments go behind `--`."""
+    from rich.console import Console
+
+    from sfbench.cli.progress import TerminalObserver
+    from sfbench.gate import runner
+
+    job = _job(
+        context,
+        {
+            "target": target, "devices": devices, "device": device, "timeout": timeout,
+            "threads_per_device": threads_per_device, "name": name, "output": output,
+        },
+        _asked(seconds=seconds),
+    )  # fmt: skip
+    plan = runner.record_plan(job)
+    check_writable(plan.output)
+    with TerminalObserver(plan, Console(stderr=True)) as observer:
+        finished = runner.record(job, observer, force=force)
+    if as_json:
+        from sfbench.collect.result import to_json
+
+        sys.stdout.write(to_json(finished.result))
+    else:
+        from sfbench.report.table import render_table
+
+        sys.stdout.write(render_table(finished.result, *terminal()))
+    lacking = finished.stored is None
+    say(f"sfbench: {finished.unwritten}" if lacking else f"Result: {finished.stored}")
+    sys.exit(_recorded(finished.result) or (UsageError.exit_code if lacking else 0))
+
+
+def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option
+    context: typer.Context,
+    target: Target,
+    pairs: Annotated[int, typer.Option(help="A/A pairs to measure.", min=6, max=1000)] = 16,
+    margin: Margin = None,
+    budget: Budget = None,
+    seconds: Seconds = None,
+    devices: Devices = None,
+    device: Device = None,
+    threads_per_device: Threads = None,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Tell what this machine can and cannot detect: script arguments go behind `--`."""
+    from sfbench.gate import calibration_files, runner
+    from sfbench.gate.output.terminal import render_calibration
+
+    job = _job(
+        context,
+        {
+            "target": target, "devices": devices, "device": device,
+            "threads_per_device": threads_per_device, "timeout": timeout,
+        },
+        _asked(margin=margin, budget=budget, seconds=seconds),
+    )  # fmt: skip
+    check_writable(calibration_files.places())
+    with _watched() as observer:
+        found = runner.calibrate_here(job, observer, count=pairs)
+    if as_json:
+        sys.stdout.write(calibration_files.to_json(found))
+    else:
+        sys.stdout.write(render_calibration(found, terminal()[0]))
+    try:
+        place = calibration_files.store(found)
+    except OSError as error:
+        why = error.strerror or error
+        raise UsageError(
+            f"{calibration_files.places()}: the calibration cannot be written: {why}"
+        ) from error
+    say(f"Calibration: {place}")
+
+
+def _asked(**given: Any) -> GateSettings:
+    """What is special to the gate: from options, else from the settings."""
+    from sfbench.plan.settings import load_gate_settings
+
+    return load_gate_settings(given, Path.cwd())
+
+
+def _check_sides(
+    asked: GateSettings, base: str | None, baseline: Path | None, paths: str | None
+) -> None:
+    if (base is not None and baseline is not None) or (asked.base is None and baseline is None):
+        raise UsageError(
+            "give one of --base GIT_REF and --baseline RESULT to compare with, or set base in "
+            "[tool.sfbench.gate] of pyproject.toml"
+        )
+    if paths is not None and baseline is not None:
+        raise UsageError("--paths needs --base: a stored result does not tell what changed")
+
+
+def _job(context: typer.Context, given: dict[str, Any], asked: GateSettings) -> GateJob:
+    """What to run, from the options of a command."""
+    from sfbench.gate.runner import gate_job
+
+    command = shlex.join(["sfbench", *sys.argv[1:]])
+    return gate_job(given, context.obj or (), asked, command=command)
+
+
+@contextmanager
+def _watched() -> Iterator[GateObserver]:
+    from rich.console import Console
+
+    from sfbench.cli.gate_progress import PairObserver
+
+    with PairObserver(Console(stderr=True)) as observer:
+        yield observer
+
+
+def _tell(outcome: GateOutcome, outputs: Outputs, *, as_json: bool) -> int:
+    """To stdout and to everything that was asked for, or that the surroundings offer.
+
+    Returns the exit code: that of the verdict, but 2 where that were 0 and a file is lacking.
+    """
+    from sfbench.gate.conclusion import to_json
+    from sfbench.gate.output.terminal import render_text
+    from sfbench.gate.output.writer import write_outputs
+
+    told = outcome.report
+    if as_json:
+        sys.stdout.write(to_json(told))
+    else:
+        width, color = terminal()
+        sys.stdout.write(render_text(told, width, color=color))
+    _tell_github(outcome)
+    lacking = write_outputs(outcome, outputs, say)
+    for text in lacking:
+        say(f"sfbench: {text}")
+    return EXIT_CODES[told.verdict] or (UsageError.exit_code if lacking else 0)
+
+
+def _tell_github(outcome: GateOutcome) -> None:
+    from sfbench.gate.output.actions import annotation_lines
+    from sfbench.gate.output.writer import append_summary
+
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in annotation_lines(outcome.report):
+            say(line)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    lacking = append_summary(outcome, Path(summary)) if summary else None
+    if lacking is not None:  # nobody asked for it here: it changes no exit code
+        say(f"sfbench: {lacking}")
+
+
+def _recorded(result: SweepResult) -> int:
+    """0 where each point has figures; such a result can be compared with."""
+    if result.interrupted:
+        return InterruptedSweep.exit_code
+    failed = [point for point in result.points if point.status != "ok"]
+    for point in failed:
+        say(f"sfbench: {point.error}")
+    if not failed:
+        return 0
+    return 5 if any(point.script_fault for point in failed) else 4

@@ -1,0 +1,250 @@
+"""What crosses process and file borders. Standard library only, so the probe may import it.
+
+Three groups of frozen values:
+
+* ``RankJob`` (``sfbench.protocol.records``) goes from the launcher into every rank (pickled).
+* ``LaunchRecord`` (there too) comes back from rank 0 of a launch (``record.npz``).
+* ``SweepResult`` is ``sweep.json``, the document that ``sweep --json`` and ``show --json`` print.
+
+Units are SI and stand in the names. ``SCHEMA`` counts versions of ``SweepResult``: fields may be
+added, never renamed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sfbench.protocol.records import (
+    HEARTBEAT_COLUMNS,
+    LADDER,
+    PHASES,
+    RECORD_FORMAT,
+    RUNGS,
+    STEP_COLUMNS,
+    AllReduceTime,
+    CheckResult,
+    CodeRoot,
+    LaunchRecord,
+    LoopInfo,
+    ModuleFile,
+    ProbeOptions,
+    RankFailure,
+    RankInfo,
+    RankJob,
+    RankLoad,
+    Rung,
+    RungLoad,
+    SaveInfo,
+)
+
+__all__ = [
+    "HEARTBEAT_COLUMNS",
+    "LADDER",
+    "PHASES",
+    "RECORD_FORMAT",
+    "RUNGS",
+    "SCHEMA",
+    "STEP_COLUMNS",
+    "AllReduceTime",
+    "CheckResult",
+    "CodeRoot",
+    "Diagnosis",
+    "Environment",
+    "Interval",
+    "LaunchRecord",
+    "LaunchSummary",
+    "LoopInfo",
+    "ModuleFile",
+    "Point",
+    "ProbeOptions",
+    "RankFailure",
+    "RankInfo",
+    "RankJob",
+    "RankLoad",
+    "RankResult",
+    "Rung",
+    "RungLoad",
+    "SaveInfo",
+    "Share",
+    "StepQuantiles",
+    "SweepResult",
+    "TimeShare",
+]
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """An estimate with its 95 % interval. low and high are None where one sample gives none."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A time share, a ratio of the step. value is None with a reason where it was not measured."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeShare:
+    """Parts of the step time; they sum to 1 where all were measured."""
+
+    compute: Share
+    host: Share
+    straggler: Share
+    jitter: Share
+    communication: Share
+    data: Share
+
+    def of(self, part: str) -> Share:
+        """The share of a part, by its id."""
+        share: Share = getattr(self, part)
+        return share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankResult:
+    """One rank at one point."""
+
+    rank: int
+    local_rank: int
+    host: str
+    device: str
+    samples_per_s: float | None
+    solo_step_s: float | None
+    data_wait_s: float | None
+    """Mean time per step that the script waited for the loader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepQuantiles:
+    """Distribution of step_s over the measured train steps of all ranks, for the report."""
+
+    q: tuple[float, ...]
+    """Probabilities, ascending from 0 to 1."""
+    step_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSummary:
+    """One launch of a point: what the intervals are made of."""
+
+    launch: int
+    round: int
+    status: Literal["ok", "failed", "timeout"]
+    samples_per_s: float | None
+    steps: int
+    start_s: float
+    """Seconds since the sweep began."""
+    wall_s: float
+    setup_s: float
+    warmup_s: float
+    measured_s: float
+    blocks: tuple[float, ...] = ()
+    """samples_per_s of each measured train block, in order."""
+    cached_blocks: tuple[float, ...] = ()
+    """The same of blocks on the ``cached`` rung."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One device count."""
+
+    devices: int
+    status: Literal["ok", "failed", "timeout"]
+    error: str | None = None
+    script_fault: bool = False
+    """Where the point failed: the script itself did (not only the measurement)."""
+    oversubscribed: bool = False
+    best_possible_efficiency: float | None = None
+    """Where devices share cores: the most that any job could reach here, as a ratio."""
+    samples_per_s: Interval | None = None
+    ideal_samples_per_s: float | None = None
+    efficiency: Interval | None = None
+    """None where there is no ok point at 1 device to compare with (see warnings)."""
+    efficiency_drift_corrected: Interval | None = None
+    """Through the solo rung of each launch."""
+    step_s: Interval | None = None
+    steps_measured: int = 0
+    warmup_steps: int = 0
+    batch_per_device: float | None = None
+    """Samples per step and device (accumulated micro-batches together)."""
+    global_batch: float | None = None
+    time_share: TimeShare | None = None
+    slow_rank: int | None = None
+    """The straggler, where one rank is slower than the others beyond noise."""
+    ranks: tuple[RankResult, ...] = ()
+    step_quantiles: StepQuantiles | None = None
+    launches: tuple[LaunchSummary, ...] = ()
+    loop: LoopInfo | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """A named cause of lost points."""
+
+    id: str
+    devices: int
+    severity: Literal["bottleneck", "contributor", "info"]
+    rank: int | None
+    regain: Interval
+    evidence: dict[str, float | int | str | bool | None]
+    advice: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The machine and software, and how to repeat the run."""
+
+    command: str
+    started_at: str
+    """ISO 8601, UTC."""
+    sfbench: str
+    python: str
+    torch: str
+    platform: str
+    host: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    gpus: tuple[str, ...]
+    threads_per_device: int
+    pinned: bool
+    backend: str | None
+    git_commit: str | None
+    script_sha256: str
+    gpu_driver: str | None = None
+    gpu_power_limits_w: tuple[float, ...] = ()
+    nccl: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    """``sweep.json``: complete for show, report and gate."""
+
+    schema: int = SCHEMA
+    name: str
+    target: str
+    script_args: tuple[str, ...] = ()
+    device_type: Literal["cpu", "cuda", "xpu"]
+    emulated: bool
+    scaling: Literal["weak", "strong"]
+    interrupted: bool = False
+    one_pass: bool = False
+    """Launches visited each rung once, as those of a gate do, instead of going round in cycles."""
+    points: tuple[Point, ...]
+    diagnoses: tuple[Diagnosis, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    warnings: tuple[str, ...] = ()
+    environment: Environment
+    duration_s: float = 0.0

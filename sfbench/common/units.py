@@ -1,0 +1,167 @@
+"""Numbers to text for people: the only place that does it.
+
+No text shows more digits than the number's interval justifies: the last digit is that of the first
+digit of the half-width. Without an interval three digits are shown.
+"""
+
+from __future__ import annotations
+
+import math
+
+from sfbench.common.schema import Interval, Share
+
+MISSING = "–"
+"""Stands where nothing was measured."""
+DIGITS = 3
+"""Without an interval."""
+MAX_DIGITS = 4
+"""Even where the interval is narrower."""
+
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+_BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+
+
+def half_width(interval: Interval | Share | None) -> float | None:
+    """The longer side of an interval; None where it has none."""
+    if interval is None or interval.value is None:
+        return None
+    if interval.low is None or interval.high is None:
+        return None
+    return max(interval.high - interval.value, interval.value - interval.low)
+
+
+def rate(value: float | None, half: float | None = None) -> str:
+    """``2560``: samples per second, the unit not said."""
+    return MISSING if value is None else _rounded(value, half)
+
+
+def rate_interval(interval: Interval | None) -> str:
+    """``2560 ±30``."""
+    if interval is None:
+        return MISSING
+    return _with_half(interval.value, half_width(interval), 1.0)
+
+
+def seconds(value: float | None, half: float | None = None) -> str:
+    """``38.8 ms``."""
+    if value is None:
+        return MISSING
+    scale, unit = _scale(value)
+    return f"{_rounded(value / scale, None if half is None else half / scale)} {unit}"
+
+
+def seconds_interval(interval: Interval | Share | None) -> str:
+    """``50.0 ±0.3 ms``."""
+    if interval is None or interval.value is None:
+        return MISSING
+    scale, unit = _scale(interval.value)
+    return f"{_with_half(interval.value, half_width(interval), scale)} {unit}"
+
+
+def duration(value_s: float) -> str:
+    """``4 s``, ``1 min 48 s``, ``2 h 5 min``: how long something took."""
+    whole = round(value_s)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def percent(ratio: float | None, half: float | None = None) -> str:
+    """``78%``; one decimal at most, and only where the interval is that narrow."""
+    if ratio is None:
+        return MISSING
+    return f"{_fixed(100 * ratio, _percent_decimals(half))}%"
+
+
+def percent_interval(interval: Interval | Share | None) -> str:
+    """``78% ±1``; ``100%`` where the interval has no width."""
+    if interval is None or interval.value is None:
+        return MISSING
+    half = half_width(interval)
+    text = percent(interval.value, half)
+    return text if not half else f"{text} ±{_half_text(100 * half, _percent_decimals(half))}"
+
+
+def points(ratio: float, half: float | None = None) -> str:
+    """``12``: efficiency points, the unit not said."""
+    return _fixed(100 * ratio, _percent_decimals(half))
+
+
+def points_interval(interval: Interval) -> str:
+    """``12 (±2)``: efficiency points."""
+    half = half_width(interval)
+    text = points(interval.value, half)
+    return text if not half else f"{text} (±{_half_text(100 * half, _percent_decimals(half))})"
+
+
+def change(interval: Interval) -> str:
+    """``+12% ±2``: a ratio to a baseline as what changed."""
+    half = half_width(interval)
+    decimals = _percent_decimals(half)
+    text = f"{_fixed(100 * (interval.value - 1), decimals)}%"
+    sign = "" if text.startswith("-") else "+"
+    return f"{sign}{text}" + (f" ±{_half_text(100 * half, decimals)}" if half else "")
+
+
+def bytes_(value: float) -> str:
+    """``97.5 MiB``."""
+    for scale, unit in _BYTES:
+        if value >= scale:
+            return f"{_rounded(value / scale, None)} {unit}" if scale > 1 else f"{value:.0f} B"
+    return "0 B"
+
+
+def count(value: float) -> str:
+    """``1,200``: a number of things; ``2.5`` where it is a mean."""
+    if float(value).is_integer():
+        return f"{int(value):,}" if abs(value) >= 10_000 else str(int(value))
+    return f"{value:.{DIGITS}g}"
+
+
+def _scale(value_s: float) -> tuple[float, str]:
+    for scale, unit in _SECONDS:
+        if abs(value_s) >= scale:
+            return scale, unit
+    return _SECONDS[-1] if value_s else _SECONDS[0]
+
+
+def _percent_decimals(half: float | None) -> int:
+    return 1 if half and 100 * half < 0.5 else 0
+
+
+def _with_half(value: float, half: float | None, scale: float) -> str:
+    if half is None:
+        return _rounded(value / scale, None)
+    decimals = _decimals(value / scale, half / scale)
+    return f"{_fixed(value / scale, decimals)} ±{_half_text(half / scale, decimals)}"
+
+
+def _rounded(value: float, half: float | None) -> str:
+    return _fixed(value, _decimals(value, half))
+
+
+def _decimals(value: float, half: float | None) -> int:
+    """Decimals to show; negative: tens, hundreds."""
+    size = 0 if value == 0 else math.floor(math.log10(abs(value)))
+    if half is None:
+        return max(DIGITS - 1 - size, 0) if value else 0
+    narrowest = MAX_DIGITS - 1 - size
+    if half == 0:
+        return max(narrowest, 0)
+    if value == 0:
+        return min(-math.floor(math.log10(half)), max(narrowest, 0))
+    # One digit stands even where the interval is wider than the value: 0 would be another value.
+    return max(min(-math.floor(math.log10(half)), max(narrowest, 0)), -size)
+
+
+def _half_text(half: float, decimals: int) -> str:
+    """A half-width is never rounded to nothing."""
+    return _fixed(max(half, 10.0**-decimals), decimals)
+
+
+def _fixed(value: float, decimals: int) -> str:
+    value = round(value, decimals) + 0.0  # no -0
+    thousands = "," if abs(value) >= 10_000 else ""
+    return f"{value:{thousands}.{max(decimals, 0)}f}"

@@ -1,0 +1,1 @@
+"""The two sides of a comparison as checkouts, and what git knows of them."""

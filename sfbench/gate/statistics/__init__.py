@@ -1,0 +1,1 @@
+"""When a comparison is decided, and how well a machine can decide. Pure."""

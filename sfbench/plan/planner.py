@@ -1,0 +1,133 @@
+"""Settings and the machine become a SweepPlan; a plan becomes launches. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sfbench.common.errors import UsageError
+from sfbench.common.schema import LADDER
+from sfbench.plan.machine import Machine
+from sfbench.plan.settings import Settings
+from sfbench.plan.sweep_plan import DeviceType, LaunchPlan, SweepPlan, Target
+
+EMULATED = "emulated"
+"""The reference workload that runs on the host, whatever devices there are."""
+FIRST_SEED = 20_260_000
+
+
+def make_plan(settings: Settings, target: Target, machine: Machine, now: datetime) -> SweepPlan:
+    """The plan of a sweep.
+
+    Raises:
+        UsageError: more devices than GPUs, no GPU where one is asked for, strong scaling without
+            a global batch.
+    """
+    device_type = _device_type(settings, target, machine)
+    _check_scaling(settings)
+    threads = settings.threads_per_device or _threads(device_type, settings, machine)
+    return SweepPlan(
+        target=target,
+        devices=settings.devices,
+        device_type=device_type,
+        scaling="strong" if settings.global_batch is not None else settings.scaling,
+        global_batch=settings.global_batch,
+        seconds=settings.seconds,
+        precision=settings.precision,
+        warmup_steps=settings.warmup if isinstance(settings.warmup, int) else None,
+        rounds=settings.rounds,
+        rungs=LADDER if settings.rungs == "all" else ("train",),
+        threads_per_device=threads,
+        timeout_s=settings.timeout,
+        name=settings.name or f"{target.name}-{now:%Y%m%d-%H%M%S}",
+        output=settings.output,
+        allow_saves=settings.allow_saves,
+    )
+
+
+def make_launches(plan: SweepPlan, machine: Machine) -> tuple[LaunchPlan, ...]:
+    """Every launch, in order: the device counts in turn in each round, the next round backwards.
+
+    Going there and back again keeps a slow drift of the machine from favouring one count.
+    """
+    launches: list[LaunchPlan] = []
+    for round_ in range(plan.rounds):
+        order = plan.devices if round_ % 2 == 0 else tuple(reversed(plan.devices))
+        for devices in order:
+            launch = LaunchPlan(
+                index=len(launches),
+                round=round_,
+                devices=devices,
+                cores=pinning(plan, devices, machine),
+                seconds=plan.seconds / plan.rounds,
+                seed=FIRST_SEED + len(launches),
+            )
+            launches.append(launch)
+    return tuple(launches)
+
+
+def pinning(plan: SweepPlan, devices: int, machine: Machine) -> tuple[tuple[int, ...], ...] | None:
+    """Cores of each rank, where the largest point of the sweep has cores enough, else None.
+
+    All points are pinned or none, or they would not be comparable.
+    """
+    threads = plan.threads_per_device
+    if plan.device_type != "cpu" or max(plan.devices) * threads > machine.usable_cores:
+        return None
+    if machine.quota is not None:
+        return None
+    return tuple(machine.cores[rank * threads : (rank + 1) * threads] for rank in range(devices))
+
+
+def oversubscribed(plan: SweepPlan, devices: int, machine: Machine) -> bool:
+    """Whether devices have to share cores at this count (CPU only)."""
+    return plan.device_type == "cpu" and devices * plan.threads_per_device > machine.usable_cores
+
+
+def best_possible_efficiency(plan: SweepPlan, devices: int, machine: Machine) -> float:
+    """What a job that keeps every core busy could reach: cores present / cores wanted, at most 1.
+
+    The reference is one device, which itself may want more cores than there are.
+    """
+    if plan.device_type != "cpu":
+        return 1.0
+    per_device = min(plan.threads_per_device, machine.usable_cores)
+    return min(1.0, machine.usable_cores / (devices * per_device))
+
+
+def _threads(device_type: DeviceType, settings: Settings, machine: Machine) -> int:
+    """Intra-op threads per device, the same at every device count.
+
+    On CPU the device is made of them. On a GPU they are what the job gets anyway: what the person
+    set, else what torchrun sets.
+    """
+    share = max(1, machine.usable_cores // max(settings.devices))
+    if device_type == "cpu" or max(settings.devices) == 1:
+        return share
+    return machine.omp_threads or 1
+
+
+def _device_type(settings: Settings, target: Target, machine: Machine) -> DeviceType:
+    emulated = target.is_workload and target.name == EMULATED
+    if settings.device == "cpu" or (settings.device == "auto" and emulated):
+        return "cpu"
+    problem = machine.gpu_problem
+    if settings.device == "auto" and not machine.gpus and problem is None:
+        return "cpu"
+    if not machine.gpus or settings.device not in {"auto", machine.gpu_kind}:
+        raise UsageError(
+            f"--device {settings.device}: no GPU that this torch can use is visible"
+            f"{f': {problem}' if problem else ''}. Install a build of torch for your GPUs and "
+            "check CUDA_VISIBLE_DEVICES, or use --device cpu."
+        )
+    largest = max(settings.devices)
+    if largest > len(machine.gpus):
+        raise UsageError(
+            f"--devices asks for {largest} devices, but {len(machine.gpus)} GPU(s) are visible. "
+            f"Use --devices with counts up to {len(machine.gpus)}, or --device cpu."
+        )
+    return machine.gpu_kind
+
+
+def _check_scaling(settings: Settings) -> None:
+    if settings.scaling == "strong" and settings.global_batch is None:
+        raise UsageError("--scaling strong needs --global-batch N, the samples of all devices.")

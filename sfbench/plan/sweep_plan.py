@@ -1,0 +1,93 @@
+"""The plan of a sweep, and the launches it becomes. Pure values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sfbench.common.schema import RankJob, Rung
+
+DeviceType = Literal["cpu", "cuda", "xpu"]
+Scaling = Literal["weak", "strong"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is run: a reference workload or a script of the user's."""
+
+    name: str
+    """Workload name, or the script's file name without ``.py``."""
+    script: Path
+    """Absolute."""
+    is_workload: bool
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """Everything a sweep needs to know; each field is one option of ``sfbench sweep``."""
+
+    target: Target
+    devices: tuple[int, ...] = (1, 2, 4, 8)
+    """Ascending, each once."""
+    device_type: DeviceType = "cpu"
+    scaling: Scaling = "weak"
+    global_batch: int | None = None
+    seconds: float = 13.0
+    """Measuring budget per point, over all its rounds, in seconds."""
+    precision: float = 0.01
+    warmup_steps: int | None = None
+    rounds: int = 3
+    rungs: tuple[Rung, ...] = ("train",)
+    one_pass: bool = False
+    """A launch visits each rung once, not in cycles: what a gate needs."""
+    threads_per_device: int = 1
+    timeout_s: float = 300.0
+    name: str
+    output: Path
+    """Folder that holds result folders."""
+    allow_saves: bool = False
+    launcher: Literal["local", "slurm"] = "local"
+    nnodes: int = 1
+    node_rank: int = 0
+    rdzv_endpoint: str | None = None
+
+    @property
+    def result_dir(self) -> Path:
+        """Where the finished result folder stands."""
+        return self.output / self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlan:
+    """One start of all ranks at a point."""
+
+    index: int
+    """Place in the sweep, from 0."""
+    round: int
+    devices: int
+    cores: tuple[tuple[int, ...], ...] | None
+    seconds: float
+    """Measuring budget of this launch."""
+    seed: int
+
+    @property
+    def log_name(self) -> str:
+        """Folder of this launch's logs below ``logs/``."""
+        return f"round{self.round}-devices{self.devices}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJob:
+    """What the launcher runs: a RankJob on ``nproc`` local ranks, as one node of a job."""
+
+    job: RankJob
+    nproc: int
+    log_dir: Path
+    """Gets ``rank<r>.log`` for each rank (stdout and stderr together)."""
+    timeout_s: float
+    nnodes: int = 1
+    node_rank: int = 0
+    rdzv_endpoint: str | None = None
+    run_id: str = "sfbench"

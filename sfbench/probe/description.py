@@ -1,0 +1,114 @@
+"""Puts into words what the probe understood of a loop, its model and its device."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from sfbench.common.schema import LoopInfo
+from sfbench.probe.device import parameters_of
+from sfbench.probe.discovery import Loop
+from sfbench.probe.events import Event, Fetch, Forward, Update
+
+if TYPE_CHECKING:
+    from sfbench.probe.session import Session
+
+
+def gradient_bytes(optimizers: Iterable[Any]) -> int:
+    """Bytes of the gradients that these optimizers use."""
+    return sum(
+        p.numel() * p.element_size() for p in parameters_of(optimizers) if p.grad is not None
+    )
+
+
+def is_sharded(optimizer: Any) -> bool:
+    """Whether parameters live in shards: DTensor (fully_shard) or FSDP's flat parameters."""
+    names = {type(p).__name__ for p in parameters_of([optimizer])}
+    return bool(names & {"DTensor", "FlatParameter"}) or any(
+        hasattr(p, "_is_flat_param") or hasattr(p, "_fsdp_flattened")
+        for p in parameters_of([optimizer])
+    )
+
+
+def device_of(optimizers: Iterable[Any]) -> str:
+    """The device of the first parameter, as torch writes it."""
+    for parameter in parameters_of(optimizers):
+        return str(parameter.device)
+    return "unknown"
+
+
+def samples_seen(events: Sequence[Event], loop: Loop) -> int:
+    """Samples that these events tell of a loop."""
+    keys = loop.counting or {loop.model}
+    counted = [e for e in events if isinstance(e, Fetch | Forward) and e.key in keys]
+    return sum(e.samples for e in counted)
+
+
+def describe_loop(session: Session, loop: Loop, wrapper: str) -> LoopInfo:
+    """LoopInfo of a loop just found, from the events kept so far."""
+    loader = session.loaders.loaders.get(loop.primary)
+    optimizers = list(session.updates.by_key.values())
+    model = next(iter(session.models.models), None)
+    steps = max(1, len(_of(session, Update, loop.anchor)) // loop.updates_per_step)
+    fetches = [f for f in _of(session, Fetch, loop.primary) if not f.started]
+    samples = [f.samples for f in fetches] or [
+        f.samples for f in _of(session, Forward, loop.model) if f.grad
+    ]
+    return LoopInfo(
+        samples_from=_source(session, loop),
+        fetches_per_step=len(fetches) / steps,
+        batch_per_fetch=sum(samples) / max(1, len(samples)),
+        loader_workers=loader.num_workers if loader is not None else None,
+        prefetch_factor=loader.prefetch_factor if loader is not None else None,
+        persistent_workers=loader.persistent_workers if loader is not None else None,
+        pin_memory=bool(loader.pin_memory) if loader is not None else None,
+        optimizer=type(session.updates.by_key[_int(loop.anchor)]).__name__,
+        backend=dist.get_backend() if dist.is_initialized() else None,
+        wrapper=wrapper,
+        parameters=sum(p.numel() for p in parameters_of(optimizers)),
+        gradient_bytes=gradient_bytes(optimizers),
+        bucket_bytes=_buckets(model),
+        find_unused_parameters=model.find_unused_parameters if model is not None else None,
+        static_graph=model.static_graph if model is not None else None,
+        gradient_as_bucket_view=model.gradient_as_bucket_view if model is not None else None,
+        dtype=next((str(p.dtype).removeprefix("torch.") for p in parameters_of(optimizers)), ""),
+        nccl=_nccl(),
+        emulated=bool(getattr(sys.modules["__main__"], "SFBENCH_EMULATED", False)),
+    )
+
+
+def _nccl() -> str | None:
+    if not dist.is_initialized() or "nccl" not in str(dist.get_backend()):
+        return None
+    return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+
+
+def _of(session: Session, kind: type, key: Any) -> list[Any]:
+    return [e for e in session.flow.kept if isinstance(e, kind) and getattr(e, "key", 0) == key]
+
+
+def _source(session: Session, loop: Loop) -> str:
+    if loop.primary is None:
+        return "model-input"
+    if isinstance(loop.primary, int):
+        return "batches()"
+    source = session.loaders.sources.get(session.loaders.iterators.get(loop.primary))
+    return "indices" if source is not None and source.counted else "batch"
+
+
+def _buckets(model: Any) -> tuple[int, ...]:
+    """Sizes in bytes of DDP's gradient buckets, in the order in which they are reduced."""
+    if model is None:
+        return ()
+    data = model._get_ddp_logging_data()
+    sizes = data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or ""
+    return tuple(int(size) for size in str(sizes).split(",") if size.strip())
+
+
+def _int(key: Any) -> int:
+    assert isinstance(key, int)
+    return key

@@ -1,0 +1,90 @@
+"""Learning rates, and how often their schedulers step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from sfbench.probe.patches import Patches
+from sfbench.probe.recording.call_site import Place
+from sfbench.protocol.evidence import Optimizer
+
+UPDATES = 64
+"""Updates between which scheduler steps are counted."""
+
+
+class _Seen:
+    """One optimizer that has been stepped."""
+
+    def __init__(self, optimizer: Any) -> None:
+        group = optimizer.param_groups[0]
+        self.name = type(optimizer).__name__
+        # A scheduler keeps the rate that it starts from.
+        self.rate = float(group.get("initial_lr", group["lr"]))
+        self.scheduler: str | None = None
+        self.line = ""
+        self.windows: list[int] = []
+
+
+class RateWatch:
+    """Wraps the step of learning-rate schedulers."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._depth = 0
+        self._steps: Counter[tuple[int, int]] = Counter()
+        self._seen: dict[int, _Seen] = {}
+
+    def install(self, patches: Patches) -> None:
+        """Patch the schedulers. Those made of others step once, whatever they step inside."""
+        patches.wrap(LRScheduler, "step", self._around_step)
+        if "step" in vars(ReduceLROnPlateau):
+            patches.wrap(ReduceLROnPlateau, "step", self._around_step)
+
+    def updated(self, key: int, optimizer: Any) -> None:
+        """An optimizer has been stepped: a window ends."""
+        seen = self._seen.get(key)
+        if seen is None:
+            self._seen[key] = _Seen(optimizer)
+        elif len(seen.windows) < UPDATES:
+            # Of several schedulers (warmup, then decay) each has its own step.
+            counts = [n for (owner, _), n in self._steps.items() if owner == key]
+            seen.windows.append(max(counts, default=0))
+        if self._steps:
+            self._steps = Counter({k: n for k, n in self._steps.items() if k[0] != key})
+
+    def optimizers(self) -> tuple[Optimizer, ...]:
+        """All optimizers that were stepped, in the order of their first step."""
+        return tuple(
+            Optimizer(
+                name=seen.name,
+                rate=seen.rate,
+                scheduler=seen.scheduler,
+                scheduler_line=seen.line,
+                scheduler_steps=tuple(seen.windows),
+            )
+            for seen in self._seen.values()
+        )
+
+    def _around_step(self, original: Any) -> Any:
+        def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._depth == 0:
+                self._note(scheduler)
+            self._depth += 1
+            try:
+                return original(scheduler, *args, **kwargs)
+            finally:
+                self._depth -= 1
+
+        return step
+
+    def _note(self, scheduler: Any) -> None:
+        seen = self._seen.get(id(getattr(scheduler, "optimizer", None)))
+        if seen is None:
+            return  # before the first update: the step that its constructor makes
+        if seen.scheduler is None:
+            seen.scheduler, seen.line = type(scheduler).__name__, self._place.line()
+        if len(seen.windows) < UPDATES:
+            self._steps[id(scheduler.optimizer), id(scheduler)] += 1

@@ -1,0 +1,247 @@
+"""All that one rank notes for the correctness checks."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sfbench.common.schema import RankFailure
+from sfbench.probe.checkpace import Seen
+from sfbench.probe.device import parameters_of
+from sfbench.probe.events import Event, Update
+from sfbench.probe.patches import Patches
+from sfbench.probe.recording.call_site import Place
+from sfbench.probe.recording.gradient_syncs import SyncCount, SyncWatch
+from sfbench.probe.recording.learning_rates import RateWatch
+from sfbench.probe.recording.loaders import LoaderWatch
+from sfbench.probe.recording.opened_files import FileWatch
+from sfbench.probe.recording.replicas import data_peers, weight_sums
+from sfbench.probe.recording.splits import SplitWatch
+from sfbench.probe.recording.states import StateWatch
+from sfbench.probe.recording.sync_points import MeetingWatch
+from sfbench.probe.recording.unused import Search, UnusedWatch
+from sfbench.probe.stop import Refused
+from sfbench.protocol import record_file
+from sfbench.protocol.evidence import Model, RankEvidence
+
+if TYPE_CHECKING:
+    from sfbench.probe.session import Session
+
+LOOKED_AT = 400
+"""Updates that are looked at closely; what a script does it does by then."""
+SKIPPED_KEPT = 400
+MISSING_FILE_S = 3.0
+"""In a check, how long a rank that misses a file waits to see another one make it."""
+HALF = 0.5
+"""Of the gradients' bytes: own collectives that carry as much may average them."""
+_PAUSE_S = 0.05
+
+
+class Witness:
+    """Owns the hooks; knows the session only by what it asks of it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._updates = 0
+        self._skipped: list[int] = []
+        self._skips = 0
+        self._weights: tuple[float | None, float | None] | None = None
+        place = Place(session.job.script)
+        self.loaders = LoaderWatch(
+            place,
+            session.loaders.sources,
+            real=lambda: not session.replay.active,
+            trains=session.flow.trains,
+            world_size=session.world_size,
+        )
+        self.meetings = MeetingWatch(
+            session.heartbeat,
+            local=lambda: session.collectives.local,
+            ran_out=lambda: self.loaders.ended is not None,
+            part=self._part,
+            on_joined=session.joined,
+        )
+        self.files = FileWatch(place, lambda: self.meetings.count, session.job.launch_dir)
+        self.splits = SplitWatch(place)
+        self.syncs = SyncWatch(place)
+        session.models.before = self._forward
+        self.unused = UnusedWatch()
+        self.rates = RateWatch(place)
+        self.states = StateWatch(place, session.models.models, self.files.saved)
+
+    def install(self, patches: Patches) -> None:
+        """Put all hooks in place, outside those that measure."""
+        self.files.on_written = self._leave_early
+        self.loaders.shortens = (
+            self._session.job.probe.checks and self._session.job.probe.may_shorten
+        )
+        for hooks in (
+            self.loaders, self.meetings, self.files, self.splits, self.syncs, self.unused,
+            self.rates, self.states,
+        ):  # fmt: skip
+            hooks.install(patches)
+
+    def remove(self) -> None:
+        """Take away the hooks on parameters; the others are patches."""
+        self.syncs.remove()
+        self.unused.remove()
+
+    def feed(self, event: Event) -> None:
+        """Take an event of the session."""
+        if type(event) is Update:
+            self.updated(event)
+
+    def _forward(self, model: Any, batch: Any) -> bool:
+        """Before a training forward of a DDP model; True: its gradients are not to be averaged."""
+        count = self.syncs.forward(model)
+        if model.require_backward_grad_sync:
+            self.meetings.stepping()
+        if self.loaders.wants_inputs:
+            self.loaders.given(batch, count.line)
+        return self.syncs.leaves_out(count)
+
+    def updated(self, update: Update) -> None:
+        """An optimizer has been stepped."""
+        updates = self._session.updates
+        self._updates += 1
+        self.meetings.updated()
+        if self._updates <= LOOKED_AT or self.syncs.trying:
+            optimizer = updates.by_key[update.key]  # type: ignore[index]
+            self.files.setup = False
+            self.syncs.updated(optimizer)
+            self.unused.updated()
+            self.rates.updated(id(optimizer), optimizer)
+        if updates.skipped != self._skips:
+            self._skips = updates.skipped
+            self._skipped.append(updates.scaled - 1)
+
+    def _part(self, local_rank: int) -> None:
+        """Another rank is inside a step, this one is elsewhere and will not come."""
+        session = self._session
+        other = session.rank - session.local_rank + local_rank
+        steps = session.flow.ended or self._updates // max(1, len(session.updates.by_key))
+        message = (
+            f"rank {session.rank} stopped at step {steps}, rank {other} waits in step {steps + 1}: "
+            "uneven inputs. Give all ranks the same number of batches, for example by "
+            "drop_last=True in DistributedSampler and DataLoader."
+        )
+        failure = RankFailure(
+            rank=session.rank, kind="ranks-disagree", message=message, script_fault=True
+        )
+        # At once: on its way out the script may come to what waits for the other ranks.
+        session.refused = True
+        self.leave()
+        record_file.write_failure(Path(session.job.launch_dir), failure)
+        raise Refused(failure.kind, failure.message)
+
+    # -- in a check ------------------------------------------------------------------------------
+
+    def obey(self, *, end_pass: bool, trial: bool) -> None:
+        """Do until the next border what rank 0 has decided."""
+        self.loaders.end_now = end_pass
+        if trial and self._weights is None:
+            self._weights = self._sums()  # the trial is no way to train
+        self.syncs.try_without(trial)
+
+    def seen(self) -> Seen:
+        """What a check's schedule goes by."""
+        passes, ended = self.loaders.passes()
+        return Seen(passes, ended, self.syncs.superfluous())
+
+    def _peers(self, models: list[Any], parameters: list[Any]) -> set[int]:
+        peers = data_peers(models, parameters, self._session.world_size)
+        averaged = self.meetings.bytes_after / max(1, self._updates) >= HALF * _nbytes(parameters)
+        if not models and self.meetings.shares_model and not averaged:
+            # Activations travel, gradients do not: the ranks share one model, by hand.
+            return {self._session.rank}
+        return peers
+
+    def _exchanges_outside(self, models: list[Any], parameters: list[Any]) -> bool:
+        """Whether the script's own collectives may carry the gradients that DDP does not."""
+        inside = {id(p) for model in models for p in model.parameters()}
+        outside = _nbytes([p for p in parameters if id(p) not in inside])
+        return self.meetings.bytes_sent / max(1, self._updates) >= HALF * outside
+
+    def _sums(self) -> tuple[float | None, float | None]:
+        session = self._session
+        return weight_sums(session.models.models, parameters_of(session.updates.by_key.values()))
+
+    # -- the account -----------------------------------------------------------------------------
+
+    def _leave_early(self) -> None:
+        """What was written has to be known, however this rank ends."""
+        folder = Path(self._session.job.launch_dir)
+        record_file.write_evidence(folder, self.evidence(weights=False, ended=False))
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Write what was seen beside the other files of the launch, which gets no record."""
+        folder = Path(self._session.job.launch_dir)
+        record_file.write_evidence(folder, self.evidence(weights=False))
+        if self._session.job.probe.checks and isinstance(error, FileNotFoundError):
+            # Another rank may be about to make the file: once this one has left, nobody sees it.
+            end_s = time.monotonic() + MISSING_FILE_S
+            while self.files.setup and time.monotonic() < end_s and not self._is_made(folder):
+                time.sleep(_PAUSE_S)
+
+    def _is_made(self, folder: Path) -> bool:
+        missing = {read.path for read in self.files.reads() if not read.found}
+        return any(
+            written.path in missing
+            for other in record_file.read_evidence(folder)
+            for written in other.written
+        )
+
+    def evidence(self, *, weights: bool = True, ended: bool = True) -> RankEvidence:
+        """What was seen so far. ``weights``: with checksums; ``ended``: with sizes of files."""
+        session = self._session
+        models = list(session.models.models)
+        optimizers = list(session.updates.by_key.values())
+        parameters = list(parameters_of(optimizers))
+        inside, outside = (self._weights or self._sums()) if weights else (None, None)
+        return RankEvidence(
+            rank=session.rank,
+            host=socket.gethostname(),
+            threads=torch.get_num_threads(),
+            peers=tuple(sorted(self._peers(models, parameters))),
+            loaders=self.loaders.loaders(),
+            splits=tuple(self.splits.splits),
+            written=self.files.written(ended=ended),
+            reads=self.files.reads(),
+            saves=tuple(self.states.saves),
+            states_saved=self.states.states,
+            models=tuple(
+                _model(count, self.unused.searches.get(key))
+                for key, count in self.syncs.counts.items()
+            ),
+            optimizers=self.rates.optimizers(),
+            updates=self._updates,
+            scaled=session.updates.scaled,
+            skipped=tuple(self._skipped[:SKIPPED_KEPT]),
+            weights=inside,
+            weights_outside=outside,
+            exchanges_outside=self._exchanges_outside(models, parameters),
+            joins=self.meetings.joins,
+            takes_minimum=self.meetings.takes_minimum,
+            sync_cost_s=session.sync_cost_s,
+        )
+
+
+def _nbytes(parameters: list[Any]) -> int:
+    return sum(p.numel() * p.element_size() for p in parameters)
+
+
+def _model(count: SyncCount, search: Search | None) -> Model:
+    return Model(
+        line=count.line,
+        backwards=tuple(window.backwards for window in count.windows),
+        synced=tuple(window.synced for window in count.windows),
+        looks_for_unused=bool(count.model.find_unused_parameters),
+        looked=search.looked if search is not None else 0,
+        unused=tuple(search.unused) if search is not None else (),
+        search_s=search.mean_s if search is not None else None,
+        own_hook=bool(getattr(count.model, "_comm_hooks", ())),
+    )

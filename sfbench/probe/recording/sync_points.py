@@ -1,0 +1,290 @@
+"""How often all ranks have met, and whether they still walk the same path.
+
+A *meeting* is a point that no rank passes before all have come to it: a collective over all ranks,
+the start of a group, the making of a DDP model. Ranks of one program count the same meetings. So
+what two ranks do at the same count may happen at the same time, and what they do at different
+counts cannot.
+
+A rank whose loader has run out, or that comes to a kind of meeting for the first time, looks before
+it enters what the others are about to do. One that is inside a synchronised step, with fewer
+meetings behind it, cannot come: the program has parted, and would hang there for half an hour or
+crash on messages of the wrong size.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+
+from sfbench.common.schema import PHASES
+from sfbench.probe.collectives import COLLECTIVES
+from sfbench.probe.patches import Patches
+from sfbench.probe.recording.call_site import in_function
+from sfbench.protocol.heartbeat import Heartbeat
+
+LOOK_S = 4.0
+"""How long a rank looks for the others before it enters a meeting all the same."""
+SURE_S = 0.2
+"""How long a rank has to be seen elsewhere."""
+FORWARD_S = 2.0
+"""The same where it is in a forward, and in the same one."""
+IN_BACKWARD = 0.5
+"""Added to in_step from the start of backward; below that it counts forwards."""
+_FORWARDS = 512
+_PAUSE_S = 0.002
+_KINDS = 64
+"""Kinds of meetings that are looked at when they first come up."""
+_LOOKS = 100
+"""Collectives of which is seen where they were called."""
+_UNEVEN = {"all_to_all", "all_to_all_single"}
+"""Ranks may send different amounts in these."""
+_ENDED = ("script-ended", "done")
+
+
+class MeetingWatch:
+    """Wraps collectives, group starts and Join.
+
+    ``local`` tells whether collectives are answered locally just now; ``ran_out`` whether the
+    training loader has ended by itself since the last batch; ``part`` is called with the number of
+    a rank that is inside a step while this one is at a meeting: it must not return. ``on_joined``
+    is called where all ranks have come out of Join.
+    """
+
+    def __init__(
+        self,
+        heartbeat: Heartbeat,
+        local: Callable[[], bool],
+        ran_out: Callable[[], bool],
+        part: Callable[[int], None],
+        on_joined: Callable[[], None],
+    ) -> None:
+        self._heartbeat = heartbeat
+        self._local = local
+        self._ran_out = ran_out
+        self._part = part
+        self._on_joined = on_joined
+        self._main = threading.get_ident()
+        self._known: set[int] = set()
+        self._begun = False
+        self._updates = 0
+        self._step = 0.0
+        """What the heartbeat's in_step says."""
+        self._forwards = 0
+        self._forward_phase = False
+        self.bytes_sent = 0
+        """Carried by collectives of any group since training began."""
+        self.bytes_after = 0
+        """Of these, carried between backward and update: gradients, or what comes of them."""
+        self._looks = _LOOKS
+        self.shares_model = False
+        """Collectives are part of the forward, as in a tensor-parallel model made by hand."""
+        self.count = 0
+        self.joining = False
+        self._joined = 0.0
+        self._joins = 0
+        self.takes_minimum = False
+
+    def install(self, patches: Patches) -> None:
+        """Patch torch.distributed, DDP's constructor and Join."""
+        for name in COLLECTIVES:
+            if hasattr(dist, name):
+                patches.wrap(dist, name, self._around(name))
+        for name in ("init_process_group", "new_group"):
+            patches.wrap(dist, name, self._around_start)
+        patches.wrap(DistributedDataParallel, "__init__", self._around_start)
+        patches.wrap(torch.autograd, "backward", self._around_backward)
+        patches.wrap(Join, "__enter__", self._around_enter)
+        patches.wrap(Join, "__exit__", self._around_exit)
+
+    def stepping(self) -> None:
+        """A training forward begins whose backward will need all ranks."""
+        self._begun = True
+        self._forwards = (self._forwards + 1) % _FORWARDS
+        self._step = self._updates + 1 + self._forwards / (4 * _FORWARDS)
+        self._heartbeat.in_step(self._step)
+
+    def updated(self) -> None:
+        """An optimizer has been stepped."""
+        self._begun = self._forward_phase = True
+        self._updates += 1
+        self._step = 0.0
+        self._heartbeat.in_step(-self._updates)
+        if self.joining:
+            self._joined += 1
+            self._heartbeat.figures(joined=self._joined)
+
+    def all_come(self) -> bool:
+        """Whether all ranks will come to where this one is, right after an update.
+
+        Inside Join a rank that has run out of inputs takes part in nothing else until all have.
+        """
+        while self.joining:
+            others = [other["joined"] for _, other in self._heartbeat.others()]
+            if -1 in others:
+                return False
+            if min(others, default=self._joined) >= self._joined:
+                break
+            time.sleep(_PAUSE_S)
+        return True
+
+    def may_decide(self) -> bool:
+        """Whether all ranks have seen as much as this one, right after an update."""
+        return not self.joining or (self._joins == 1 and self.all_come())
+
+    def _around_backward(self, original: Any) -> Any:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            self._forward_phase = False
+            if self._step > 0.0:
+                self._heartbeat.in_step(self._step + IN_BACKWARD)
+            return original(*args, **kwargs)
+
+        return backward
+
+    def _around(self, name: str) -> Callable[[Any], Any]:
+        def make(original: Any) -> Any:
+            def collective(*args: Any, **kwargs: Any) -> Any:
+                if not self._local():
+                    self._carry(args, kwargs)
+                    if _of_all(args, kwargs):
+                        self._meet(name, args, kwargs)
+                return original(*args, **kwargs)
+
+            return collective
+
+        return make
+
+    def _carry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        nbytes = _nbytes(args, kwargs)
+        self.bytes_sent += nbytes
+        self.bytes_after += 0 if self._forward_phase else nbytes
+        if self._looks > 0:
+            self._looks -= 1
+            self.shares_model = self.shares_model or in_function()
+
+    def _meet(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if threading.get_ident() != self._main:
+            return
+        kind = zlib.crc32(f"{name} {0 if name in _UNEVEN else _nbytes(args, kwargs)}".encode())
+        self.count += 1
+        self._heartbeat.figures(meeting_kind=float(kind))
+        self._heartbeat.figures(meetings=float(self.count))
+        if not self._begun:
+            self.takes_minimum |= name == "all_reduce" and _is_minimum(args, kwargs)
+        elif not self.joining and (self._is_new(kind) or self._ran_out()):
+            self._look(float(kind))
+
+    def _is_new(self, kind: int) -> bool:
+        new = kind not in self._known and len(self._known) < _KINDS
+        self._known.add(kind)
+        return new
+
+    def ended(self) -> None:
+        """The script has ended on this rank: see that no other one waits for it in a step."""
+        self.count += 1
+        self._look(None)
+
+    def _look(self, kind: float | None) -> None:
+        """Wait until every rank of this node is at this meeting, or is known not to come.
+
+        ``kind`` None: at the end of its script.
+        """
+        end_s = time.monotonic() + LOOK_S
+        still: tuple[int, float, float] | None = None
+        while time.monotonic() < end_s:
+            others = dict(self._heartbeat.others())
+            states = {rank: self._state(other, kind) for rank, other in others.items()}
+            apart = [rank for rank, state in states.items() if state == "apart"]
+            if not apart and "under way" not in states.values():
+                return
+            if not apart:
+                still = None
+            elif still is None or still[:2] != (apart[0], others[apart[0]]["in_step"]):
+                still = apart[0], others[apart[0]]["in_step"], time.monotonic()
+            elif time.monotonic() - still[2] > (SURE_S if _certain(still[1]) else FORWARD_S):
+                self._part(apart[0])
+            time.sleep(_PAUSE_S)
+
+    def _state(self, other: Mapping[str, float], kind: float | None) -> str:
+        """Of another rank, as seen from this meeting: here | through | under way | apart."""
+        if PHASES[int(other["phase"])] in _ENDED or (kind and other["meetings"] > self.count):
+            return "through"
+        if kind and other["meetings"] == self.count:
+            return "apart" if other["meeting_kind"] != kind and self._ran_out() else "here"
+        # A device may lag behind its host, which has then gone on to wait elsewhere.
+        return "apart" if abs(int(other["in_step"])) > self._updates else "under way"
+
+    def _around_start(self, original: Any) -> Any:
+        def start(*args: Any, **kwargs: Any) -> Any:
+            value = original(*args, **kwargs)
+            self.count += 1
+            return value
+
+        return start
+
+    def _around_enter(self, original: Any) -> Any:
+        def enter(join: Any) -> Any:
+            if getattr(join, "_enable", True):
+                self.joining, self._joined = True, 1.0
+                self._joins += 1
+                self._heartbeat.figures(joined=1.0)
+            return original(join)
+
+        return enter
+
+    def _around_exit(self, original: Any) -> Any:
+        def leave(join: Any, kind: Any, error: Any, trace: Any) -> Any:
+            was_joining = self.joining
+            if was_joining:
+                self._heartbeat.figures(joined=-1.0)
+            try:
+                value = original(join, kind, error, trace)
+            finally:
+                self.joining = False
+                self._heartbeat.figures(joined=0.0)
+            if was_joining and kind is None:
+                self._on_joined()
+            return value
+
+        return leave
+
+    @property
+    def joins(self) -> bool:
+        """Whether the script has used Join."""
+        return self._joins > 0
+
+
+def _certain(in_step: float) -> bool:
+    """Whether a rank cannot do without the others: in a backward, or beyond it.
+
+    A training forward alone may be an evaluation that forgot to say so.
+    """
+    return in_step <= 0.0 or in_step % 1 >= IN_BACKWARD
+
+
+def _of_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a collective is one of all ranks."""
+    if not dist.is_initialized():
+        return False
+    groups = [a for a in (*args, *kwargs.values()) if isinstance(a, dist.ProcessGroup)]
+    return not groups or groups[0].size() == dist.get_world_size()
+
+
+def _nbytes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _is_minimum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    values = (*args, *kwargs.values())
+    single = any(isinstance(v, torch.Tensor) and v.numel() == 1 for v in values)
+    return single and any(
+        isinstance(v, dist.ReduceOp.RedOpType) and v == dist.ReduceOp.MIN for v in values
+    )

@@ -1,0 +1,181 @@
+"""Runs a training script as a true ``__main__`` under measurement: what each rank executes."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.machinery
+import multiprocessing
+import multiprocessing.process
+import os
+import sys
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sfbench.common.schema import RankFailure, RankJob
+from sfbench.probe import checkout
+from sfbench.probe.batchsize import BatchSizeHooks
+from sfbench.probe.device import asks_for_a_device
+from sfbench.probe.ending import script_ended
+from sfbench.probe.group_repairs import GroupHooks
+from sfbench.probe.patches import Patches
+from sfbench.probe.session import Session
+from sfbench.probe.stop import Refused, StopRun
+from sfbench.protocol.heartbeat import Heartbeat
+from sfbench.protocol.record_file import write_failure
+
+_WANTS_A_GPU = (
+    "The script asks for a GPU, but this is a measurement on the CPU, which hides them from it. "
+    "Give --device cuda where there are GPUs that torch can use (sfbench info tells), or make the "
+    "script train on the CPU."
+)
+
+
+def rank_main(job: RankJob) -> None:
+    """Run the script of a job in this process, which torchrun's variables describe.
+
+    Returns when the measurement is complete. Leaves ``failure-<rank>.json`` and raises SystemExit
+    with a code other than 0 where it is not.
+    """
+    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    world_size = int(os.environ["WORLD_SIZE"])
+    heartbeat = Heartbeat(Path(job.launch_dir), local_rank)
+    heartbeat.phase("script")
+    torch.set_num_threads(job.threads)
+    session = Session(
+        job, rank=rank, local_rank=local_rank, world_size=world_size, heartbeat=heartbeat
+    )
+    os.register_at_fork(after_in_child=session.leave_to_fork)
+    code = 1
+    try:
+        _install(session, job, world_size)
+        code = _guarded(session, job, rank)
+    except Refused as refused:
+        code = _refuse(session, rank, refused)
+    finally:
+        session.remove()
+    _leave(code)
+
+
+def _install(session: Session, job: RankJob, world_size: int) -> None:
+    session.install()
+    GroupHooks(lambda: _ended(session)).install(session.patches)
+    wanted = job.probe.global_batch
+    if wanted is not None:
+        if wanted % world_size:
+            raise Refused(
+                "global-batch",
+                f"--global-batch {wanted} is not divisible by {world_size} devices.",
+            )
+        BatchSizeHooks(wanted // world_size).install(session.patches)
+    if job.cores:
+        _unpin_children(session.patches)
+
+
+def _guarded(session: Session, job: RankJob, rank: int) -> int:
+    """Run the script; turn each way in which it can end into an exit code."""
+    try:
+        _run_script(job)
+        _ended(session)
+    except StopRun:
+        return 0
+    except SystemExit as end:
+        return _exited(session, rank, end)
+    except Exception as error:
+        traceback.print_exc()
+        if session.provisional:
+            sys.stderr.write("sfbench: another batch size failed; what was measured is kept\n")
+            return 0
+        if job.device_type == "cpu" and asks_for_a_device(error):
+            raise Refused("device", _WANTS_A_GPU) from error
+        message = traceback.format_exception_only(error)[-1].strip()
+        session.witness.leave(error)
+        _fail(session, rank, "exception", f"{message}", script_fault=True)
+        return 1
+    return 0
+
+
+def _run_script(job: RankJob) -> None:
+    """As ``python script args`` would: ``__main__``, argv and path are the script's."""
+    path = job.script
+    if job.code is not None:
+        checkout.enter(job.code)
+    main = types.ModuleType("__main__")
+    main.__file__ = path
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__dict__["__builtins__"] = __builtins__
+    main.__dict__["__cached__"] = None
+    sys.modules["__main__"] = main
+    sys.argv = [path, *job.args]
+    sys.path[0:1] = [str(Path(path).parent)]
+    np.random.seed()
+    # Ranks come from a fork server: neither its random numbers nor its start method are theirs.
+    multiprocessing.set_start_method(None, force=True)
+    # Workers that start by spawn rebuild path and folder from these.
+    multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined] # noqa: PTH109
+    source = Path(path).read_bytes()
+    # This module's own __future__ imports are not the script's.
+    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def _ended(session: Session) -> None:
+    if not session.finished:
+        script_ended(session)
+
+
+def _exited(session: Session, rank: int, end: SystemExit) -> int:
+    code = end.code if isinstance(end.code, int) else (0 if end.code is None else 1)
+    if code == 0:
+        _ended(session)
+        return 0
+    text = "" if isinstance(end.code, int) else f": {end.code}"
+    if text:
+        sys.stderr.write(f"{end.code}\n")
+    session.witness.leave()
+    _fail(session, rank, "exit", f"the script exited with code {code}{text}", script_fault=True)
+    return code
+
+
+def _refuse(session: Session, rank: int, refused: Refused) -> int:
+    sys.stderr.write(f"sfbench: {refused.message}\n")
+    session.witness.leave()
+    _fail(session, rank, refused.kind, refused.message, script_fault=False)
+    return 1
+
+
+def _fail(session: Session, rank: int, kind: str, message: str, *, script_fault: bool) -> None:
+    failure = RankFailure(rank=rank, kind=kind, message=message, script_fault=script_fault)
+    write_failure(Path(session.job.launch_dir), failure)
+
+
+def _unpin_children(patches: Patches) -> None:
+    """Loader workers belong to the host, not to the device: they start with all its cores."""
+    everything = range(os.cpu_count() or 1)
+
+    def around(original: Any) -> Any:
+        def start(process: Any) -> None:
+            mine = os.sched_getaffinity(0)
+            os.sched_setaffinity(0, everything)
+            try:
+                original(process)
+            finally:
+                os.sched_setaffinity(0, mine)
+
+        return start
+
+    patches.wrap(multiprocessing.process.BaseProcess, "start", around)
+
+
+def _leave(code: int) -> None:
+    """End as an interpreter would: exit handlers run, workers end, output is flushed."""
+    atexit._run_exitfuncs()
+    for child in multiprocessing.active_children():
+        child.terminate()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code:
+        raise SystemExit(code)

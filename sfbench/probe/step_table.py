@@ -1,0 +1,64 @@
+"""The step table of one rank: pending steps of a block become rows at its border."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sfbench.common.schema import STEP_COLUMNS
+from sfbench.probe.clock import Clock
+from sfbench.probe.flow import StepEnd
+from sfbench.probe.pace import BLOCK, Command
+
+
+class StepTable:
+    """Collects steps; costs one append per step."""
+
+    def __init__(self, clock: Clock, rank: int) -> None:
+        self._clock = clock
+        self._rank = rank
+        self._began: Any = None
+        self._pending: list[StepEnd] = []
+        self._rows: list[tuple[float, ...]] = []
+        self.count = 0
+        self.fetches = 0
+
+    def begin(self) -> None:
+        """The next step starts now: what passed since the last one belongs to no step."""
+        self._began = self._clock.mark()
+
+    def add(self, step: StepEnd) -> None:
+        """A step has ended."""
+        self._pending.append(step)
+        self.count += 1
+        self.fetches += step.fetches
+
+    def close(self, command: Command) -> tuple[list[float], float]:
+        """Turn pending steps into rows. Waits for the device.
+
+        Returns step_s of the block's measured steps (for warmup: of all) and their samples.
+        """
+        pending, self._pending = self._pending, []
+        times = self._clock.resolve([self._began, *(s.mark for s in pending)])
+        first = self.count - len(pending)
+        seconds, samples = [], 0.0
+        for place, step in enumerate(pending):
+            measured = command.kind == BLOCK and place >= command.skip
+            step_s = times[place + 1] - times[place] - step.other_s
+            self._rows.append(
+                (
+                    self._rank, first + place, command.block, command.cycle, command.rung,
+                    command.turn, measured, times[place], step_s, step.data_wait_s, step.other_s,
+                    step.samples, step.forward_s, step.update_s,
+                )
+            )  # fmt: skip
+            if place >= command.skip:
+                seconds.append(step_s)
+                samples += step.samples
+        return seconds, samples
+
+    def array(self) -> npt.NDArray[np.float64]:
+        """All rows so far, columns ``STEP_COLUMNS``."""
+        return np.array(self._rows, dtype=np.float64).reshape(-1, len(STEP_COLUMNS))

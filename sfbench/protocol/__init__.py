@@ -1,0 +1,1 @@
+"""What ranks and their launcher share. Standard library only (and numpy for the heartbeat)."""

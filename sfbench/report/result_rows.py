@@ -1,0 +1,127 @@
+"""A result as rows of text: what the table on the terminal and the one in the report both show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sfbench.analyze.parts import PARTS, Part
+from sfbench.common import units
+from sfbench.common.schema import Interval, Point, SweepResult, TimeShare
+
+LOOK_BELOW = 0.95
+"""The least efficient point is pointed at where its efficiency is below this."""
+
+UNKNOWN = "?"
+UNKNOWN_HALF = 0.20
+"""A time share known no better than this is no figure: the table shows ``UNKNOWN``."""
+SAID_HALF = 0.05
+"""Less well known than this, its half-width is said beside it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One device count, as text."""
+
+    devices: int
+    status: str
+    """ok | failed | timeout"""
+    samples_per_s: str
+    ideal: str
+    efficiency: str
+    step: str
+    batch: str
+    """Samples per step and device."""
+    shares: tuple[str, ...]
+    """In the order of ``Rows.parts``."""
+    note: str
+    """failed | hung | oversubscribed, or empty."""
+    look_here: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The table of one result."""
+
+    parts: tuple[Part, ...]
+    """Those that have a column."""
+    rows: tuple[Row, ...]
+
+
+def table_rows(result: SweepResult) -> Rows:
+    """Make the rows of a result, one per device count."""
+    parts = tuple(part for part in PARTS if _has_column(part, result))
+    worst = worst_point(result)
+    return Rows(
+        parts=parts, rows=tuple(_row(p, parts, look_here=p is worst) for p in result.points)
+    )
+
+
+def worst_point(result: SweepResult) -> Point | None:
+    """The least efficient point, where it is worth a look."""
+    known = [p for p in result.points if p.efficiency is not None and p.devices > 1]
+    worst = min(known, key=_efficiency, default=None)
+    return worst if worst is not None and _efficiency(worst) < LOOK_BELOW else None
+
+
+def point_note(point: Point) -> str:
+    """What must be said wherever a point's numbers stand; empty where there is nothing."""
+    if point.status != "ok":
+        return "hung" if point.status == "timeout" else "failed"
+    return "oversubscribed" if point.oversubscribed else ""
+
+
+def _row(point: Point, parts: tuple[Part, ...], *, look_here: bool) -> Row:
+    return Row(
+        devices=point.devices,
+        status=point.status,
+        samples_per_s=units.rate(*_value_and_half(point.samples_per_s)),
+        ideal=units.rate(point.ideal_samples_per_s, _ideal_half(point)),
+        efficiency=units.percent_interval(point.efficiency),
+        step=units.seconds(*_value_and_half(point.step_s)),
+        batch=units.MISSING
+        if point.batch_per_device is None
+        else units.count(round(point.batch_per_device, 1)),
+        shares=tuple(_share(point.time_share, part) for part in parts),
+        note=point_note(point),
+        look_here=look_here,
+    )
+
+
+def _value_and_half(interval: Interval | None) -> tuple[float | None, float | None]:
+    return (None if interval is None else interval.value), units.half_width(interval)
+
+
+def _ideal_half(point: Point) -> float | None:
+    """The ideal is as uncertain, in parts, as the rate at one device; that of the point stands in
+    for it."""
+    half = units.half_width(point.samples_per_s)
+    if half is None or point.samples_per_s is None or point.ideal_samples_per_s is None:
+        return None
+    return half * point.ideal_samples_per_s / point.samples_per_s.value
+
+
+def _share(shares: TimeShare | None, part: Part) -> str:
+    if shares is None:
+        return units.MISSING
+    one = shares.of(part.id)
+    half = units.half_width(one)
+    if half is not None and half > UNKNOWN_HALF:
+        return UNKNOWN
+    if half is not None and half >= SAID_HALF:
+        return f"{units.percent(one.value)} ±{100 * half:.0f}"
+    return units.percent(one.value)
+
+
+def is_unknown(shares: TimeShare) -> bool:
+    """Whether some part is known too badly to be a figure."""
+    return any(_share(shares, part) == UNKNOWN for part in PARTS)
+
+
+def _has_column(part: Part, result: SweepResult) -> bool:
+    shares = [p.time_share.of(part.id) for p in result.points if p.time_share is not None]
+    return not part.column_from or any((s.value or 0.0) >= part.column_from for s in shares)
+
+
+def _efficiency(point: Point) -> float:
+    assert point.efficiency is not None
+    return point.efficiency.value

@@ -1,0 +1,190 @@
+"""What a result says, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sfbench.analyze.losses import losses
+from sfbench.analyze.parts import COMPUTE, PARTS, STRAGGLER, Part
+from sfbench.common import units
+from sfbench.common.schema import Diagnosis, Point, SweepResult, TimeShare
+from sfbench.report.result_rows import UNKNOWN, UNKNOWN_HALF, is_unknown, worst_point
+
+MENTIONED = 0.005
+"""Parts that lose less than half a point are not named."""
+UNCERTAIN = 0.10
+"""An efficiency known no better than this many points says nothing of what is lost."""
+WORKING = 0.9
+"""One device that computes for less of its step has something to fix before scaling."""
+
+EMULATED = (
+    "Emulated accelerator: its layers take a set time. The figures show how the loop scales, "
+    "not how fast a real device is."
+)
+
+
+def verdict(result: SweepResult) -> tuple[str, ...]:
+    """The sentences below the table, most important first; each stands by itself."""
+    one = next((p for p in result.points if p.devices == 1), None)
+    return tuple(
+        [
+            *_scaling(result, one),
+            *_unknown_shares(result),
+            *_one_device(one),
+            *_fix_first(result),
+            *_failures(result),
+        ]
+    )
+
+
+def headline(result: SweepResult) -> str:
+    """The one sentence that the report opens with."""
+    best = max((p.devices for p in result.points if p.efficiency is not None), default=None)
+    point = next((p for p in result.points if p.devices == best), None)
+    if point is None or point.efficiency is None:
+        measured = [p for p in result.points if p.status == "ok"]
+        if not measured:
+            return "Nothing could be measured."
+        return f"{_devices(measured[-1])} measured; there is no figure at 1 device to compare with."
+    failed = [p for p in result.points if p.status != "ok"]
+    if point.devices == 1 and failed:
+        return f"{_devices(failed[-1])} failed: only 1 device could be measured."
+    if point.devices == 1:
+        return "1 device measured: add device counts to see how it scales."
+    if (units.half_width(point.efficiency) or 0.0) > UNCERTAIN:
+        low, high = units.percent(point.efficiency.low), units.percent(point.efficiency.high)
+        return f"{point.devices} devices: too uncertain to say, {low} to {high} efficiency."
+    times = units.count(float(f"{point.efficiency.value * point.devices:.2g}"))
+    efficiency = units.percent_interval(point.efficiency)
+    return f"{point.devices} devices do the work of {times}: {efficiency} efficiency."
+
+
+def oversubscribed(result: SweepResult) -> tuple[str, ...]:
+    """Which points share cores, and the most that can be reached there."""
+    crowded = [p for p in result.points if p.oversubscribed]
+    if not crowded:
+        return ()
+    limits = [
+        f"{units.percent(p.best_possible_efficiency)} at {p.devices}"
+        for p in crowded
+        if p.best_possible_efficiency is not None
+    ]
+    threads = result.environment.threads_per_device
+    each = f", {threads} for each device" if threads > 1 else ""
+    return (
+        f"Oversubscribed: devices share {result.environment.cores} cores{each}. The most that a "
+        f"job which keeps its cores busy can reach: {', '.join(limits)} devices.",
+    )
+
+
+def _scaling(result: SweepResult, one: Point | None) -> Iterator[str]:
+    worst = worst_point(result)
+    known = [p for p in result.points if p.efficiency is not None and p.devices > 1]
+    said = worst or (known[-1] if known else None)
+    if said is not None and (units.half_width(said.efficiency) or 0.0) > UNCERTAIN:
+        efficiency = units.percent_interval(said.efficiency)
+        yield (
+            f"{_devices(said)}: {efficiency} efficiency, too uncertain to say what is lost. "
+            "Free the machine of other work, or give it more --rounds and --seconds."
+        )
+        return
+    if worst is not None and worst.efficiency is not None:
+        lost = units.percent(1 - worst.efficiency.value, units.half_width(worst.efficiency))
+        yield f"{_devices(worst)}: {lost} lost. {_lost_to(worst, one)}".strip()
+        return
+    if known:
+        efficiency = units.percent_interval(known[-1].efficiency)
+        yield f"{_devices(known[-1])}: {efficiency} efficiency, nothing lost that is worth a fix."
+
+
+def _lost_to(point: Point, one: Point | None) -> str:
+    """``Data loading 12, communication 8, straggler 3 (rank 5), host contention 1.``"""
+    if point.time_share is None:
+        return ""
+    found = losses(point, one) if one is not None else None
+    opening = "" if found is not None else "of each step, in percent: "
+    sized = {loss.part: loss.value for loss in found} if found else _lost_shares(point.time_share)
+    named = [
+        f"{part.label} {units.points(value)}{_rank(point, part)}"
+        for part, value in sorted(sized.items(), key=lambda item: -item[1])
+        if abs(value) >= MENTIONED
+    ]
+    sentence = opening + ", ".join(named)
+    return f"{sentence[0].upper()}{sentence[1:]}." if named else ""
+
+
+def _lost_shares(shares: TimeShare) -> dict[Part, float]:
+    """All parts but computing, as far as they are known."""
+    values = {part: shares.of(part.id).value for part in PARTS if part is not COMPUTE}
+    return {part: value for part, value in values.items() if value is not None}
+
+
+def _rank(point: Point, part: Part) -> str:
+    told = part is STRAGGLER and point.slow_rank is not None
+    return f" (rank {point.slow_rank})" if told else ""
+
+
+def _unknown_shares(result: SweepResult) -> Iterator[str]:
+    counts = [
+        str(p.devices)
+        for p in result.points
+        if p.time_share is not None and is_unknown(p.time_share)
+    ]
+    if counts:
+        yield (
+            f"Time shares at {' and '.join(counts)} devices: those shown as {UNKNOWN} are known no "
+            f"better than ±{100 * UNKNOWN_HALF:.0f} points. Free the machine of other work, or "
+            "give it more --rounds and --seconds."
+        )
+
+
+def _one_device(one: Point | None) -> Iterator[str]:
+    """A job that starves one device already scales well, and is slow all the same."""
+    if one is None or one.time_share is None or one.time_share.compute.value is None:
+        return
+    compute, most = one.time_share.compute.value, one.time_share.compute.high
+    if (compute if most is None else most) >= WORKING or is_unknown(one.time_share):
+        return
+    part, value = max(_lost_shares(one.time_share).items(), key=lambda item: item[1])
+    yield (
+        f"1 device already computes for only {units.percent(compute)} of its step "
+        f"({part.label} takes {units.percent(value)}): efficiency does not show that."
+    )
+
+
+def _fix_first(result: SweepResult) -> Iterator[str]:
+    sure = (d for d in result.diagnoses if d.severity != "info" and (d.regain.low or 0.0) > 0.0)
+    first = next(sure, None)
+    if first is not None:
+        advice = f" {first.advice[0]}" if first.advice else ""
+        yield f"Fix first: {diagnosis_line(first)}.{advice}"
+
+
+def diagnosis_line(diagnosis: Diagnosis) -> str:
+    """``data-loader-starvation, +12 points (±2) at 8 devices``."""
+    rank = "" if diagnosis.rank is None else f" (rank {diagnosis.rank})"
+    regain = units.points_interval(diagnosis.regain)
+    if diagnosis.devices == 1:  # whose efficiency is 1 by definition
+        return f"{diagnosis.id}{rank}, {regain_points(regain)} of the step at 1 device"
+    return f"{diagnosis.id}{rank}, +{regain_points(regain)} at {diagnosis.devices} devices"
+
+
+def regain_points(text: str) -> str:
+    """``12 (±2)`` to ``12 points (±2)``."""
+    value, _, half = text.partition(" ")
+    return f"{value} points {half}".strip()
+
+
+def _failures(result: SweepResult) -> Iterator[str]:
+    for point in result.points:
+        if point.status != "ok":
+            verb = "hung" if point.status == "timeout" else "failed"
+            first = (point.error or "no reason is known").splitlines()[0]
+            said = first if first.startswith(f"{point.devices} ") else f"{_devices(point)}: {first}"
+            yield f"{verb.capitalize()}: {said}"
+    if result.interrupted:
+        yield "Interrupted: only what was finished by then is shown."
+
+
+def _devices(point: Point) -> str:
+    return "1 device" if point.devices == 1 else f"{point.devices} devices"

@@ -1,0 +1,140 @@
+"""Runs a target's correctness checks: one launch at two devices, in which nothing is measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfbench.checks import run_checks
+from sfbench.checks.facts import launch_facts
+from sfbench.collect.frames import read_launch
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.errors import InterruptedSweep, MeasureError, ScriptError
+from sfbench.common.schema import SCHEMA, CheckResult, ProbeOptions, RankJob
+from sfbench.launch.local import LocalLauncher
+from sfbench.launch.outcome import LaunchError
+from sfbench.plan.machine import Machine
+from sfbench.plan.planner import make_launches
+from sfbench.plan.sweep_plan import LaunchPlan, NodeJob, SweepPlan
+from sfbench.run.observer import Observer
+
+DEVICES = 2
+SECONDS = 3.0
+"""Time in the script's loop, once it is known."""
+NO_PROGRESS_S = 60.0
+"""Without progress for so long the script hangs, where the caller does not say otherwise."""
+_CRASHES = ("exception", "exit", "signal", "timeout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A target's correctness checks."""
+
+    target: str
+    script_args: tuple[str, ...]
+    devices: int
+    checks: tuple[CheckResult, ...]
+    duration_s: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether some check failed."""
+        return any(check.status == "fail" for check in self.checks)
+
+
+def run_check(plan: SweepPlan, machine: Machine, observer: Observer) -> Checked:
+    """Watch a target at two devices and judge what was seen.
+
+    A crash of the script counts where a check explains it.
+
+    Raises:
+        ScriptError: the script crashed and no check says why; its logs are kept.
+        MeasureError: it never came to train; its logs are kept.
+        InterruptedSweep: Ctrl-C.
+    """
+    began = time.monotonic()
+    logs = Path(tempfile.mkdtemp(prefix="sfbench-check-"))
+    measured = _watch(plan, machine, logs, observer)
+    checked = Checked(
+        target=plan.target.name if plan.target.is_workload else str(plan.target.script),
+        script_args=plan.target.args,
+        devices=DEVICES,
+        checks=run_checks([launch_facts(measured)], plan.scaling),
+        duration_s=time.monotonic() - began,
+    )
+    error = measured.outcome.error
+    if error is not None and not checked.failed:
+        raise _error(error, logs)
+    shutil.rmtree(logs)
+    return checked
+
+
+def to_json(checked: Checked) -> str:
+    """One document: schema, target, script_args, devices, checks and duration_s."""
+    return json.dumps({"schema": SCHEMA, **dataclasses.asdict(checked)}, indent=2) + "\n"
+
+
+def _watch(plan: SweepPlan, machine: Machine, logs: Path, observer: Observer) -> MeasuredLaunch:
+    (launch,) = make_launches(plan, machine)
+    with LocalLauncher(threads=plan.threads_per_device, device_type=plan.device_type) as launcher:
+        measured = _launch(launcher, plan, launch, logs, observer, may_shorten=True)
+        if _may_be_ours(measured):
+            # A loop that counts on the length of its loader may not bear to be ended early.
+            measured = _launch(launcher, plan, launch, logs, observer, may_shorten=False)
+    return measured
+
+
+def _may_be_ours(measured: MeasuredLaunch) -> bool:
+    error = measured.outcome.error
+    shortened = any(
+        epoch.shortened
+        for rank in measured.evidence
+        for loader in rank.loaders
+        for epoch in loader.epochs
+    )
+    return error is not None and error.kind in _CRASHES and shortened
+
+
+def _launch(
+    launcher: LocalLauncher,
+    plan: SweepPlan,
+    launch: LaunchPlan,
+    logs: Path,
+    observer: Observer,
+    *,
+    may_shorten: bool,
+) -> MeasuredLaunch:
+    observer.launch_started(launch)
+    with tempfile.TemporaryDirectory(prefix="sfbench-") as launch_dir:
+        job = RankJob(
+            script=str(plan.target.script),
+            args=plan.target.args,
+            launch_dir=launch_dir,
+            threads=plan.threads_per_device,
+            cores=launch.cores,
+            device_type=plan.device_type,
+            probe=ProbeOptions(checks=True, may_shorten=may_shorten, seconds=SECONDS),
+        )
+        node_job = NodeJob(
+            job=job,
+            nproc=DEVICES,
+            log_dir=logs / launch.log_name,
+            timeout_s=plan.timeout_s,
+            run_id=f"{plan.name}-check",
+        )
+        outcome = launcher.run(node_job, observer.progressed)
+        observer.launch_ended(launch, outcome)
+        return read_launch(launch, outcome, Path(launch_dir))
+
+
+def _error(error: LaunchError, logs: Path) -> ScriptError | MeasureError | InterruptedSweep:
+    if error.kind == "interrupted":
+        return InterruptedSweep(error.message)
+    last = "".join(f"\n    {line}" for line in error.last_lines)
+    text = f"{error.message}{last}\nThe ranks' logs: {logs}"
+    return ScriptError(text) if error.script_fault else MeasureError(text)

@@ -1,0 +1,186 @@
+"""Runs a sweep from plan to result: the one place where all stages meet."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from sfbench.analyze.points import analyze
+from sfbench.checks import run_checks
+from sfbench.checks.facts import sweep_facts
+from sfbench.collect.environment import environment
+from sfbench.collect.frames import read_launch, step_frame
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.collect.result_folder import ResultFolder
+from sfbench.common.errors import InterruptedSweep, ResultError
+from sfbench.common.schema import CodeRoot, ProbeOptions, RankJob, SweepResult
+from sfbench.diagnose.causes import diagnose
+from sfbench.launch.local import LocalLauncher
+from sfbench.launch.outcome import LaunchError, LaunchOutcome
+from sfbench.plan.machine import Machine
+from sfbench.plan.planner import make_launches
+from sfbench.plan.sweep_plan import LaunchPlan, NodeJob, SweepPlan
+from sfbench.run.observer import Observer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedSweep:
+    """A sweep, written where that was possible."""
+
+    result: SweepResult
+    stored: Path | None
+    """Its folder."""
+    unwritten: str | None = None
+    """Why there is none."""
+
+    @property
+    def folder(self) -> Path:
+        """The result folder.
+
+        Raises:
+            ResultError: it could not be written.
+        """
+        if self.stored is None:
+            raise ResultError(str(self.unwritten))
+        return self.stored
+
+
+def run_sweep(
+    plan: SweepPlan, machine: Machine, observer: Observer, *, command: str, replace: bool = False
+) -> FinishedSweep:
+    """Measure, analyze and write a sweep.
+
+    After Ctrl-C what was finished is written, with ``interrupted`` set.
+
+    Raises:
+        UsageError: the result's name is taken.
+        InterruptedSweep: interrupted before any launch had ended.
+    """
+    began = time.monotonic()
+    started_at = datetime.now(timezone.utc)
+    with ResultFolder(plan.result_dir, replace=replace) as folder:
+        launches, interrupted = _launch_all(plan, machine, folder.logs_dir, observer)
+        if not launches:
+            raise InterruptedSweep("interrupted before anything was measured: nothing is kept")
+        frame = step_frame(launches)
+        analysis = analyze(plan, machine, launches, frame)
+        result = SweepResult(
+            name=plan.name,
+            target=plan.target.name if plan.target.is_workload else str(plan.target.script),
+            script_args=plan.target.args,
+            device_type=plan.device_type,
+            emulated=analysis.emulated,
+            scaling=plan.scaling,
+            interrupted=interrupted,
+            one_pass=plan.one_pass,
+            points=analysis.points,
+            diagnoses=diagnose(analysis.points, launches, analysis.steps, machine),
+            checks=run_checks(sweep_facts(launches, analysis.points), plan.scaling),
+            warnings=analysis.warnings,
+            environment=environment(plan, machine, launches, command, started_at),
+            duration_s=time.monotonic() - began,
+        )
+        try:
+            place = folder.commit(result, analysis.steps)
+        except OSError as error:
+            # The measurement is not to be lost with the disk: it can still be shown.
+            why = f"{plan.result_dir}: the result cannot be written: {error.strerror or error}"
+            return FinishedSweep(result=result, stored=None, unwritten=why)
+    return FinishedSweep(result=result, stored=place)
+
+
+def _launch_all(
+    plan: SweepPlan, machine: Machine, logs_dir: Path, observer: Observer
+) -> tuple[list[MeasuredLaunch], bool]:
+    """Run every launch in turn. A count that has only failed so far is not tried again."""
+    measured: list[MeasuredLaunch] = []
+    with LocalLauncher(threads=plan.threads_per_device, device_type=plan.device_type) as launcher:
+        for launch in make_launches(plan, machine):
+            if _hopeless(measured, launch.devices):
+                continue
+            try:
+                measured.append(run_launch(plan, launch, logs_dir, observer, launcher.run))
+            except KeyboardInterrupt:
+                return measured, True
+    return measured, False
+
+
+def _hopeless(measured: Sequence[MeasuredLaunch], devices: int) -> bool:
+    outcomes = [m.outcome.status for m in measured if m.plan.devices == devices]
+    return bool(outcomes) and "ok" not in outcomes
+
+
+def run_launch(
+    plan: SweepPlan,
+    launch: LaunchPlan,
+    logs_dir: Path,
+    observer: Observer,
+    run: Callable[..., LaunchOutcome],
+    *,
+    code: CodeRoot | None = None,
+) -> MeasuredLaunch:
+    """Run one launch and read what it left; ``code``: the checkout that it has to run."""
+    observer.launch_started(launch)
+    with tempfile.TemporaryDirectory(prefix="sfbench-") as launch_dir:
+        refused = _indivisible(plan, launch)
+        node_job = _node_job(plan, launch, Path(launch_dir), logs_dir / launch.log_name, code)
+        outcome = refused or run(node_job, observer.progressed)
+        observer.launch_ended(launch, outcome)
+        return read_launch(launch, outcome, Path(launch_dir))
+
+
+def _node_job(
+    plan: SweepPlan, launch: LaunchPlan, launch_dir: Path, log_dir: Path, code: CodeRoot | None
+) -> NodeJob:
+    log_dir.mkdir(parents=True, exist_ok=True)
+    return NodeJob(
+        job=RankJob(
+            script=str(plan.target.script),
+            args=plan.target.args,
+            launch_dir=str(launch_dir),
+            threads=plan.threads_per_device,
+            cores=launch.cores,
+            device_type=plan.device_type,
+            code=code,
+            probe=ProbeOptions(
+                rungs=plan.rungs,
+                warmup_steps=plan.warmup_steps,
+                seconds=launch.seconds,
+                precision=plan.precision,
+                one_pass=plan.one_pass,
+                global_batch=plan.global_batch,
+                allow_saves=plan.allow_saves,
+                seed=launch.seed,
+            ),
+        ),
+        nproc=launch.devices,
+        log_dir=log_dir,
+        timeout_s=plan.timeout_s,
+        run_id=f"{plan.name}-{launch.index}",
+    )
+
+
+def _indivisible(plan: SweepPlan, launch: LaunchPlan) -> LaunchOutcome | None:
+    """A global batch that the devices do not divide fails its point before anything starts."""
+    if plan.global_batch is None or plan.global_batch % launch.devices == 0:
+        return None
+    message = (
+        f"{launch.devices} devices: --global-batch {plan.global_batch} is not divisible by "
+        f"{launch.devices}. Choose a multiple of every device count."
+    )
+    error = LaunchError(
+        kind="global-batch", rank=None, message=message, last_lines=(), log=None, script_fault=False
+    )
+    return LaunchOutcome(
+        status="failed", record=None, error=error, notes=(), start_s=time.monotonic(), wall_s=0.0
+    )
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """A command as one may type it again."""
+    return shlex.join(["sfbench", *argv])
