@@ -60,8 +60,8 @@ COMMUNICATION = Part(
     id="communication",
     label="communication",
     heading="comm",
-    colour="#2a6fb5",
-    dark_colour="#74b2f0",
+    colour="#0b7285",
+    dark_colour="#5fc4d3",
     formula="cached - slowest",
     rungs=("cached", "unsynced"),
 )

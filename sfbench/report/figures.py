@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 from sfbench.analyze.losses import Loss, losses
 from sfbench.analyze.parts import PARTS, Part
 from sfbench.common import units
-from sfbench.common.schema import Interval, Point, StepQuantiles, SweepResult
+from sfbench.common.schema import Interval, Point, StepQuantiles, SweepResult, TimeShare
 from sfbench.report.result_rows import is_unknown
 from sfbench.report.sentences import MENTIONED
 from sfbench.report.svg import COLOURS, STYLE
@@ -25,6 +25,8 @@ FAR = 1.3
 """Efficiency beyond which a quarter on the axis is too narrow for its number."""
 OUTLIERS = 2.0
 """The axis of step times ends at this many times the largest 95 % quantile."""
+UNKNOWN_PARTS = "not told apart"
+"""What a hatched bar means."""
 LABELLED = 0.07
 """A bar narrower than this part of the axis has no room for its number."""
 
@@ -97,20 +99,18 @@ def step_times(result: SweepResult) -> Figure:
 
 
 def step_parts(result: SweepResult) -> Figure:
-    """Where each step goes: a bar of time shares per device count."""
-    shares = [
-        (p, p.time_share) for p in result.points if p.time_share and not is_unknown(p.time_share)
-    ]
-    parts = [p for p in PARTS if any((s.of(p.id).value or 0.0) >= MENTIONED for _, s in shares)]
+    """Where each step goes: a bar of time shares per device count; hatched where not known."""
+    points = [p for p in result.points if p.status == "ok"]
+    known = [p.time_share for p in points if p.time_share and not is_unknown(p.time_share)]
+    parts = [p for p in PARTS if any((s.of(p.id).value or 0.0) >= MENTIONED for s in known)]
 
     def draw(axes: Axes) -> None:
-        for row, (_, one) in enumerate(shares):
-            left = 0.0
-            for part in parts:
-                width = max(one.of(part.id).value or 0.0, 0.0)
-                _bar(axes, row, left, width, part)
-                left += width
-        _rows(axes, [_count(p) for p, _ in shares])
+        for row, point in enumerate(points):
+            if point.time_share is None or is_unknown(point.time_share):
+                _hatched(axes, row, 0.0, 1.0, label=UNKNOWN_PARTS)
+            else:
+                _stacked(axes, row, point.time_share, parts)
+        _rows(axes, [_count(p) for p in points])
         axes.set_xlim(0, 1)
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
         handles, labels = axes.get_legend_handles_labels()
@@ -126,32 +126,46 @@ def step_parts(result: SweepResult) -> Figure:
             columnspacing=1.2,
         )
 
-    return _figure(draw, rows=len(shares) + 2)
+    return _figure(draw, rows=len(points) + 2)
 
 
-def waterfall(point: Point, one: Point) -> Figure | None:
-    """From ideal to achieved at one device count; None where the losses are not known."""
-    found = losses(point, one)
-    if found is None or point.efficiency is None:
-        return None
+def _stacked(axes: Axes, row: int, shares: TimeShare, parts: Sequence[Part]) -> None:
+    left = 0.0
+    for part in parts:
+        width = max(shares.of(part.id).value or 0.0, 0.0)
+        _bar(axes, row, left, width, part)
+        left += width
+
+
+def waterfall(point: Point, one: Point) -> Figure:
+    """From ideal to achieved at one device count; one hatched fall where losses are not known."""
+    assert point.efficiency is not None
     efficiency = point.efficiency.value
-    named = [loss for loss in found if abs(loss.value) >= MENTIONED]
+    shares = (point.time_share, one.time_share)
+    sure = all(s is not None and not is_unknown(s) for s in shares)
+    found = losses(point, one) if sure else None
+    named = [loss for loss in found or () if abs(loss.value) >= MENTIONED]
     steps = sorted(named, key=lambda loss: -loss.value)
+    labels = [loss.part.label for loss in steps] if found is not None else [UNKNOWN_PARTS]
 
     def draw(axes: Axes) -> None:
-        labels = ["ideal", *(loss.part.label for loss in steps), "achieved"]
+        last = len(labels) + 1
         _wide_bar(axes, 0, 0.0, 1.0, COLOURS["muted"])
         _label(axes, 0, 1.0, "100%")
         left = max(_falls(axes, steps), efficiency)
-        _wide_bar(axes, len(labels) - 1, 0.0, efficiency, COLOURS["accent"])
-        _label(axes, len(labels) - 1, efficiency, units.percent_interval(point.efficiency))
-        _rows(axes, labels)
+        if found is None:
+            low, high = sorted((efficiency, 1.0))
+            _hatched(axes, 1, low, high - low, label="_")
+            _label(axes, 1, high, units.points(efficiency - 1.0))
+        _wide_bar(axes, last, 0.0, efficiency, COLOURS["accent"])
+        _label(axes, last, efficiency, units.percent_interval(point.efficiency))
+        _rows(axes, ["ideal", *labels, "achieved"])
         axes.set_xlim(0, left * 1.2)
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.xaxis.set_major_locator(MultipleLocator(0.25 if left <= FAR else 0.5))
         axes.set_xlabel("efficiency")
 
-    return _figure(draw, rows=len(steps) + 2)
+    return _figure(draw, rows=len(labels) + 2)
 
 
 def _falls(axes: Axes, steps: Sequence[Loss]) -> float:
@@ -303,6 +317,21 @@ def _bar(axes: Axes, row: int, left: float, width: float, part: Part) -> None:
             va="center",
             color=COLOURS["ground"],
         )
+
+
+def _hatched(axes: Axes, row: int, left: float, width: float, label: str) -> None:
+    """A stretch that is known as a whole only."""
+    axes.barh(
+        row,
+        width,
+        left=left,
+        height=0.66,
+        facecolor="none",
+        edgecolor=COLOURS["muted"],
+        hatch="////",
+        linewidth=0.8,
+        label=label,
+    )
 
 
 def _wide_bar(axes: Axes, row: int, left: float, width: float, colour: str) -> None:

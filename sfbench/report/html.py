@@ -8,6 +8,8 @@ import jinja2
 
 from sfbench.analyze.parts import PARTS
 from sfbench.common.schema import SweepResult
+from sfbench.report.foreign import shown
+from sfbench.report.trend import trend
 from sfbench.report.view import result_view
 
 
@@ -27,9 +29,12 @@ def render_html(
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("sfbench.report"),
         autoescape=True,
+        finalize=shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     page = environment.get_template("report.html.j2")
-    return page.render(results=views, verdict=verdict, figures=figures, parts=PARTS)
+    return page.render(
+        results=views, trend=trend(results), verdict=verdict, figures=figures, parts=PARTS
+    )

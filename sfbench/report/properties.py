@@ -32,7 +32,7 @@ class Fact:
 def evidence_facts(evidence: Mapping[str, Value]) -> tuple[Fact, ...]:
     """A diagnosis' evidence as text, by the unit in each name."""
     return tuple(
-        Fact(name=name.replace("_", " "), text=_text(name, value))
+        Fact(name=name.replace("_", " "), text=fact_text(name, value))
         for name, value in evidence.items()
     )
 
@@ -75,7 +75,8 @@ def _loop_facts(result: SweepResult) -> dict[str, str]:
     }
 
 
-def _text(name: str, value: Value) -> str:
+def fact_text(name: str, value: Value) -> str:
+    """A number as text, by the unit in its name."""
     if value is None:
         return units.MISSING
     if isinstance(value, bool):

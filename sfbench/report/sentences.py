@@ -17,6 +17,8 @@ UNCERTAIN = 0.10
 WORKING = 0.9
 """One device that computes for less of its step has something to fix before scaling."""
 
+FIX_FIRST = "Fix first: "
+"""What the sentence of the first fix begins with."""
 EMULATED = (
     "Emulated accelerator: its layers take a set time. The figures show how the loop scales, "
     "not how fast a real device is."
@@ -152,12 +154,17 @@ def _one_device(one: Point | None) -> Iterator[str]:
     )
 
 
-def _fix_first(result: SweepResult) -> Iterator[str]:
+def first_fix(result: SweepResult) -> Diagnosis | None:
+    """The surest gain: the first diagnosis that is no mere suspicion; None where there is none."""
     sure = (d for d in result.diagnoses if d.severity != "info" and (d.regain.low or 0.0) > 0.0)
-    first = next(sure, None)
+    return next(sure, None)
+
+
+def _fix_first(result: SweepResult) -> Iterator[str]:
+    first = first_fix(result)
     if first is not None:
         advice = f" {first.advice[0]}" if first.advice else ""
-        yield f"Fix first: {diagnosis_line(first)}.{advice}"
+        yield f"{FIX_FIRST}{diagnosis_line(first)}.{advice}"
 
 
 def diagnosis_line(diagnosis: Diagnosis) -> str:

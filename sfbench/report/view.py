@@ -8,15 +8,28 @@ from pathlib import Path
 
 from sfbench.analyze.parts import PARTS
 from sfbench.common import units
-from sfbench.common.schema import CheckResult, Diagnosis, Interval, Point, SweepResult
+from sfbench.common.schema import (
+    CheckResult,
+    Point,
+    SweepResult,
+)
 from sfbench.report.comparison import Comparison, compare
-from sfbench.report.drawings import FigureView, drawings
-from sfbench.report.properties import Fact, evidence_facts, sweep_facts
+from sfbench.report.drawings import FigureView, distributions, drawings, where_time_goes
+from sfbench.report.fixes import Fixes, fixes
+from sfbench.report.hero import Hero, hero
+from sfbench.report.properties import Fact, sweep_facts
 from sfbench.report.result_rows import Rows, table_rows
-from sfbench.report.sentences import EMULATED, headline, oversubscribed, verdict
+from sfbench.report.sentences import (
+    EMULATED,
+    FIX_FIRST,
+    headline,
+    oversubscribed,
+    verdict,
+)
 
 OPEN_RANKS = 16
 """A per-rank table of more ranks is folded away."""
+_CHECK_ORDER = ("fail", "warn", "pass", "not-applicable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,27 +50,6 @@ class PointView:
     look_here: bool
     bar: float
     """Efficiency from 0 to 1, for the bar in the cell."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareView:
-    """The time shares of one point."""
-
-    devices: int
-    cells: tuple[str, ...]
-    """In the order of ``PARTS``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiagnosisView:
-    """A named cause."""
-
-    title: str
-    severity: str
-    regain: str
-    where: str
-    advice: tuple[str, ...]
-    evidence: tuple[Fact, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,18 +94,21 @@ class ResultView:
     kicker: str
     headline: str
     badges: tuple[str, ...]
+    hero: Hero
     sentences: tuple[str, ...]
+    """Without that of the first fix, which stands in ``hero``."""
     notes: tuple[str, ...]
     """What must be said beside every number: emulated, oversubscribed."""
     points: tuple[PointView, ...]
     corrected: bool
-    part_names: tuple[str, ...]
-    shares: tuple[ShareView, ...]
     missing: tuple[Fact, ...]
     """Device counts, and why shares are missing there."""
-    figures: tuple[FigureView, ...]
-    diagnoses: tuple[DiagnosisView, ...]
+    where: tuple[FigureView, ...]
+    """Where the time goes."""
+    distributions: tuple[FigureView, ...]
+    fixes: Fixes
     checks: tuple[CheckResult, ...]
+    """Failures first."""
     ranks: tuple[RanksView, ...]
     failures: tuple[FailureView, ...]
     warnings: tuple[str, ...]
@@ -131,16 +126,16 @@ def result_view(result: SweepResult, key: str, baseline: SweepResult | None) -> 
         kicker=_kicker(result),
         headline=headline(result),
         badges=tuple(_badges(result)),
-        sentences=verdict(result),
+        hero=hero(result),
+        sentences=tuple(s for s in verdict(result) if not s.startswith(FIX_FIRST)),
         notes=((EMULATED,) if result.emulated else ()) + oversubscribed(result),
         points=_points(result, rows),
         corrected=any(p.efficiency_drift_corrected is not None for p in result.points),
-        part_names=tuple(part.label for part in PARTS),
-        shares=tuple(_shares(p) for p in result.points if p.time_share is not None),
         missing=tuple(_missing(result)),
-        figures=drawings(result, key),
-        diagnoses=tuple(_diagnosis(d) for d in result.diagnoses),
-        checks=result.checks,
+        where=drawings(where_time_goes(result), result, key),
+        distributions=drawings(distributions(result), result, key),
+        fixes=fixes(result),
+        checks=tuple(sorted(result.checks, key=lambda c: _CHECK_ORDER.index(c.status))),
         ranks=tuple(_ranks(p) for p in result.points if p.ranks),
         failures=tuple(_failures(result)),
         warnings=tuple(_warnings(result)),
@@ -151,7 +146,7 @@ def result_view(result: SweepResult, key: str, baseline: SweepResult | None) -> 
 
 
 def _kicker(result: SweepResult) -> str:
-    kind = "CPU" if result.device_type == "cpu" else "GPU"
+    kind = "GPU" if result.device_type == "cuda" else "CPU"
     what = f"{Path(result.target).name} · {kind} · {result.scaling} scaling"
     return f"{what} · {result.environment.started_at[:10]}"
 
@@ -189,12 +184,6 @@ def _points(result: SweepResult, rows: Rows) -> tuple[PointView, ...]:
     )
 
 
-def _shares(point: Point) -> ShareView:
-    assert point.time_share is not None
-    cells = (units.percent_interval(point.time_share.of(part.id)) for part in PARTS)
-    return ShareView(devices=point.devices, cells=tuple(cells))
-
-
 def _missing(result: SweepResult) -> Iterator[Fact]:
     """Each reason once, with the device counts it stands for."""
     counts: dict[str, list[str]] = {}
@@ -207,24 +196,6 @@ def _missing(result: SweepResult) -> Iterator[Fact]:
     for reason, devices in counts.items():
         plural = "device" if devices == ["1"] else "devices"
         yield Fact(name=f"{', '.join(devices)} {plural}", text=reason)
-
-
-def _diagnosis(diagnosis: Diagnosis) -> DiagnosisView:
-    plural = "device" if diagnosis.devices == 1 else "devices"
-    rank = "" if diagnosis.rank is None else f", rank {diagnosis.rank}"
-    return DiagnosisView(
-        title=diagnosis.id.replace("-", " "),
-        severity=diagnosis.severity,
-        regain=f"+{_points_text(diagnosis.regain)}",
-        where=f"{diagnosis.devices} {plural}{rank}",
-        advice=diagnosis.advice,
-        evidence=evidence_facts(diagnosis.evidence),
-    )
-
-
-def _points_text(regain: Interval) -> str:
-    value, _, half = units.points_interval(regain).partition(" ")
-    return f"{value} points {half}".strip()
 
 
 def _ranks(point: Point) -> RanksView:

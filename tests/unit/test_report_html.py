@@ -73,7 +73,7 @@ def test_it_says_what_was_found(page: Page) -> None:
         "8 devices do the work of 6.2: 77.3% ±0.4 efficiency.",
         "Data loading 10, communication 9, straggler 3 (rank 5), host contention 1.",
         "50.2 ±0.2 ms",
-        "data loader starvation +9 points (±1) 8 devices bottleneck",
+        "Data loader starvation +9 points (±1) at 8 devices bottleneck",
         "Decode the files ahead of time",
         "sampler-epoch warn set_epoch is never called",
         'raise ValueError("batch of 256 does not divide by 16 * 24")',
