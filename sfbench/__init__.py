@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from sfbench.protocol.feeding import batches
 
 if TYPE_CHECKING:
-    from sfbench.api import sweep
+    from sfbench.api import check, gate, sweep
     from sfbench.collect.notebook import load
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "batches", "load", "sweep"]
+__all__ = ["__version__", "batches", "check", "gate", "load", "sweep"]
+
+_ELSEWHERE = {
+    "check": "sfbench.api",
+    "gate": "sfbench.api",
+    "load": "sfbench.collect.notebook",
+    "sweep": "sfbench.api",
+}
+"""These pull in pandas and more: imported only when asked for."""
 
 
 def __getattr__(name: str) -> Any:
-    """``load`` and ``sweep`` pull in pandas and more: only when asked for."""
-    if name == "load":
-        from sfbench.collect.notebook import load
-
-        return load
-    if name == "sweep":
-        from sfbench.api import sweep
-
-        return sweep
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(_ELSEWHERE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

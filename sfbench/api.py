@@ -11,8 +11,8 @@ from typing import Any
 from sfbench.collect.notebook import Results, load
 from sfbench.collect.result import load_result
 from sfbench.common.errors import UsageError
+from sfbench.gate.gate_observer import SilentGateObserver
 from sfbench.gate.gate_report import GateReport
-from sfbench.gate.observer import SilentGateObserver
 from sfbench.gate.output.writer import Outputs, write_outputs
 from sfbench.gate.runner import gate_commit, gate_job, gate_result
 from sfbench.plan.machine import this_machine

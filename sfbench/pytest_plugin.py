@@ -33,7 +33,7 @@ class MeasuredClock:
         self._now_s += next(times_s)
 
 
-class Scaling:
+class ScalingFixture:
     """What the fixture ``scaling`` is."""
 
     def __init__(self, folder: Path, clock: MeasuredClock, benchmark: Any = None) -> None:
@@ -102,9 +102,9 @@ class _Plain:
     """The fixture without pytest-benchmark."""
 
     @pytest.fixture
-    def scaling(self, tmp_path_factory: pytest.TempPathFactory) -> Scaling:
+    def scaling(self, tmp_path_factory: pytest.TempPathFactory) -> ScalingFixture:
         """Sweep or gate a training script."""
-        return Scaling(tmp_path_factory.mktemp("scaling"), MeasuredClock())
+        return ScalingFixture(tmp_path_factory.mktemp("scaling"), MeasuredClock())
 
 
 class _WithBenchmark:
@@ -123,9 +123,9 @@ class _WithBenchmark:
         tmp_path_factory: pytest.TempPathFactory,
         _scaling_clock: MeasuredClock,
         benchmark: Any,
-    ) -> Scaling:
+    ) -> ScalingFixture:
         """Sweep or gate a training script; its figures go through pytest-benchmark."""
-        return Scaling(tmp_path_factory.mktemp("scaling"), _scaling_clock, benchmark)
+        return ScalingFixture(tmp_path_factory.mktemp("scaling"), _scaling_clock, benchmark)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -18,7 +18,7 @@ from sfbench.common.files import check_writable
 
 if TYPE_CHECKING:
     from sfbench.common.schema import SweepResult
-    from sfbench.gate.observer import GateObserver
+    from sfbench.gate.gate_observer import GateObserver
     from sfbench.gate.output.writer import Outputs
     from sfbench.gate.runner import GateOutcome
     from sfbench.gate.side_launches import GateJob
@@ -34,7 +34,7 @@ EXIT_CODES: Mapping[str, int] = {
     "broken": 5,
 }
 
-Target = Annotated[str, typer.Argument(help="A reference workload or a training script.")]
+TargetArgument = Annotated[str, typer.Argument(help="A reference workload or a training script.")]
 Devices = Annotated[
     str | None, typer.Option(help="The largest count is measured. [1,2,4,8]", metavar="N,N,…")
 ]
@@ -58,7 +58,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     context: typer.Context,
-    target: Target,
+    target: TargetArgument,
     base: Annotated[
         str | None, typer.Option(help="Compare the working tree with this commit, side by side.")
     ] = None,
@@ -117,7 +117,7 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
 
 def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
     context: typer.Context,
-    target: Target,
+    target: TargetArgument,
     devices: Devices = None,
     device: Device = None,
     threads_per_device: Threads = None,
@@ -165,7 +165,7 @@ def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
 
 def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     context: typer.Context,
-    target: Target,
+    target: TargetArgument,
     pairs: Annotated[int, typer.Option(help="A/A pairs to measure.", min=6, max=1000)] = 16,
     margin: Margin = None,
     budget: Budget = None,

@@ -43,7 +43,7 @@ _ONE_START_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Lead:
     """The life of one local rank 0, as all ranks of the node see it."""
 
     token: str
@@ -64,7 +64,7 @@ class Leader:
 
     def __init__(self, job: Path, local_world_size: int) -> None:
         """Lead the job's folder, cleared of what dead sessions left in it."""
-        self._session = Session(
+        self._session = Lead(
             token=uuid.uuid4().hex,
             pid=os.getpid(),
             began_s=boot_s(),
@@ -105,7 +105,7 @@ class Leader:
 class Follower:
     """Another local rank's side of the session that it joined."""
 
-    def __init__(self, job: Path, session: Session, local_rank: int) -> None:
+    def __init__(self, job: Path, session: Lead, local_rank: int) -> None:
         """Join. Raises ``FileNotFoundError`` where the session is over for all."""
         self._job, self._session, self._local_rank = job, session, local_rank
         self._folder = session.folder(job)
@@ -147,7 +147,7 @@ def join(job: Path, local_rank: int) -> Follower | None:
     """Join the session that leads the job's folder; None where there is none yet."""
     _refuse_foreign(job.parent)
     try:
-        session = Session(**json.loads((job / "lead").read_bytes()))
+        session = Lead(**json.loads((job / "lead").read_bytes()))
         if held(session.folder(job)) or _is_of_this_start(session, job, local_rank):
             return Follower(job, session, local_rank)
     except FileNotFoundError:
@@ -161,7 +161,7 @@ def job_folder() -> Path:
     return base / hashlib.sha256("\0".join(_job_key()).encode()).hexdigest()[:16]
 
 
-def _is_of_this_start(session: Session, job: Path, local_rank: int) -> bool:
+def _is_of_this_start(session: Lead, job: Path, local_rank: int) -> bool:
     """Whether a session whose leader is gone is this rank's, or what an earlier run left.
 
     It is this rank's where it began after this process did. A leader may also have ended before
@@ -229,7 +229,7 @@ def _refuse_foreign(base: Path) -> None:
         )
 
 
-def _remove_if_over(job: Path, session: Session) -> None:
+def _remove_if_over(job: Path, session: Lead) -> None:
     """Remove a session that no longer leads, once every rank has joined and left it.
 
     A rank that is still to come, or to look again, would else wait for a leader that is gone.

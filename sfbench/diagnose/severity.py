@@ -17,7 +17,7 @@ WORTH_SAYING = 0.02
 """Ratio of the step below which nothing is said at all."""
 
 Severity = Literal["bottleneck", "contributor", "info"]
-Verdict = Literal["measured", "minor", "inconclusive"]
+Certainty = Literal["measured", "minor", "inconclusive"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Judgement:
     """What a share amounts to."""
 
     severity: Severity
-    verdict: Verdict
+    verdict: Certainty
     """measured; minor: certain but small; inconclusive: large but uncertain."""
 
 

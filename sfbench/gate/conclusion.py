@@ -52,7 +52,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SidesParts:
     """What launches showed beside their rates."""
 
     base: Parts
@@ -70,7 +70,7 @@ def compared_report(
     subject: Subject,
     judge: Judge,
     compared: Compared,
-    seen: Seen,
+    seen: SidesParts,
     *,
     stored: Stored | None = None,
     calibration: CalibrationNote | None = None,
@@ -140,7 +140,7 @@ def _sides(
     subject: Subject,
     judge: Judge,
     slots: Sequence[SlotValue],
-    seen: Seen,
+    seen: SidesParts,
     stored: Stored | None,
 ) -> tuple[SideReport, SideReport]:
     mine: dict[ArmName, list[SlotValue]] = {

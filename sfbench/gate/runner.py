@@ -19,10 +19,10 @@ from sfbench.gate import calibration_files
 from sfbench.gate.checkouts.arms import Arms, checked_out, swapped
 from sfbench.gate.checkouts.git import changed_paths, commit_of, contains, listed, root_of
 from sfbench.gate.checkouts.paths import idle, rooted, touched
-from sfbench.gate.conclusion import Seen, Subject, compared_report, unmeasured_report
+from sfbench.gate.conclusion import SidesParts, Subject, compared_report, unmeasured_report
 from sfbench.gate.fingerprint import Fingerprint, differences, fingerprint, of_result
+from sfbench.gate.gate_observer import GateObserver
 from sfbench.gate.gate_report import ArmName, CalibrationNote, GateOptions, GateReport, SlotValue
-from sfbench.gate.observer import GateObserver
 from sfbench.gate.side_launches import (
     LADDER_PAIRS,
     GateJob,
@@ -33,8 +33,8 @@ from sfbench.gate.side_launches import (
 from sfbench.gate.sides import Side, side_result
 from sfbench.gate.statistics.calibration import Calibration, calibrate
 from sfbench.gate.statistics.control import BAND
-from sfbench.gate.statistics.judge import AgainstStored, Evidence, Judge, Paired, median
-from sfbench.gate.statistics.loop import Compared, Loop, Measure
+from sfbench.gate.statistics.judge import AgainstStored, Contrast, Judge, Paired, median
+from sfbench.gate.statistics.loop import Compared, Measure, PairLoop
 from sfbench.gate.statistics.schedule import pair_orders
 from sfbench.gate.stored import Stored, half_widths_of, parts_of, stored_base
 from sfbench.plan.machine import this_machine
@@ -221,7 +221,7 @@ def _side_by_side(
                 yield sides.measure_in(other)
 
         measure = sides.measure_in(arms, ladder_pairs=LADDER_PAIRS)
-        loop = Loop(judge, pair_orders(job.options.seed), time.monotonic)
+        loop = PairLoop(judge, pair_orders(job.options.seed), time.monotonic)
         compared = loop.run(measure, again)
     subject = replace(subject, only_read=sides.only_read)
     anchor = median([slot.solo_samples_per_s for slot in sides.slots["base"]])
@@ -260,7 +260,7 @@ def _beside_stored(
                 _check_same(result, wanted, _fingerprint(job, launched))
             return slot
 
-        loop = Loop(judge, repeat(("candidate",)), time.monotonic)
+        loop = PairLoop(judge, repeat(("candidate",)), time.monotonic)
         compared: Compared = loop.run(of_same_job, lambda: nullcontext(sides.measure_in(None)))
     candidate = _result(job, sides, None, "candidate", "candidate", stored.solo_samples_per_s)
     seen = _seen(result, candidate)
@@ -283,7 +283,7 @@ def _or_why_not(subject: Subject, job: GateJob, measure: Callable[[], GateOutcom
 
 
 def _judge(
-    job: GateJob, evidence: Evidence, known: Calibration | None
+    job: GateJob, evidence: Contrast, known: Calibration | None
 ) -> tuple[Judge, CalibrationNote | None]:
     """With the control band that this machine was calibrated to, where it was."""
     if known is None:
@@ -352,11 +352,11 @@ def _result(
     return side_result(side, plan, job.machine, anchor)
 
 
-def _seen(base: SweepResult, candidate: SweepResult) -> Seen:
+def _seen(base: SweepResult, candidate: SweepResult) -> SidesParts:
     devices = candidate.points[0].devices
     before = next(point for point in base.points if point.devices == devices)
     after = candidate.points[0]
-    return Seen(
+    return SidesParts(
         base=parts_of(before.time_share),
         candidate=parts_of(after.time_share),
         base_half_width=half_widths_of(before.time_share),

@@ -17,8 +17,8 @@ from sfbench.common.schema import LADDER, CodeRoot, LaunchRecord, Rung
 from sfbench.gate.checkouts.arms import Arm, Arms
 from sfbench.gate.checkouts.git import differing
 from sfbench.gate.checkouts.imports import check_code, check_different
+from sfbench.gate.gate_observer import GateObserver
 from sfbench.gate.gate_report import ArmName, GateOptions, SlotValue
-from sfbench.gate.observer import GateObserver
 from sfbench.gate.slots import slot_value
 from sfbench.gate.statistics.loop import Measure
 from sfbench.launch.local import LocalLauncher

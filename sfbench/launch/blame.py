@@ -61,7 +61,7 @@ class LaunchEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Blame:
     """What becomes of a launch."""
 
     status: Literal["ok", "failed", "timeout", "interrupted"]
@@ -69,22 +69,22 @@ class Verdict:
     notes: tuple[str, ...] = ()
 
 
-def judge(end: LaunchEnd) -> Verdict:
+def judge(end: LaunchEnd) -> Blame:
     """Turn the end of a launch into its outcome.
 
     A complete record wins over any way the ranks may have ended after it.
     """
     if end.complete:
-        return Verdict(status="ok", error=None, notes=_notes(end))
+        return Blame(status="ok", error=None, notes=_notes(end))
     if end.cause is Cause.STOPPED:
-        return Verdict(status="interrupted", error=_stopped(end))
+        return Blame(status="interrupted", error=_stopped(end))
     if end.elsewhere is not None:
-        return Verdict(status="failed", error=end.elsewhere)
+        return Blame(status="failed", error=end.elsewhere)
     if end.cause is Cause.TIMEOUT:
-        return Verdict(status="timeout", error=_timeout(end))
+        return Blame(status="timeout", error=_timeout(end))
     if end.cause is Cause.DISAGREE:
-        return Verdict(status="failed", error=_disagree(end))
-    return Verdict(status="failed", error=_failed(end))
+        return Blame(status="failed", error=_disagree(end))
+    return Blame(status="failed", error=_failed(end))
 
 
 def launcher_failed(message: str, start_s: float) -> LaunchOutcome:

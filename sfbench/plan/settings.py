@@ -167,10 +167,10 @@ def load_gate_settings(
     return _validated(GateSettings, {**table, **given}, where)
 
 
-Model = TypeVar("Model", Settings, GateSettings)
+AnySettings = TypeVar("AnySettings", Settings, GateSettings)
 
 
-def _validated(model: type[Model], values: dict[str, Any], where: str) -> Model:
+def _validated(model: type[AnySettings], values: dict[str, Any], where: str) -> AnySettings:
     try:
         return model(**values)
     except ValidationError as error:

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from sfbench.gate.conclusion import Seen, Subject
+from sfbench.gate.conclusion import SidesParts, Subject
 from sfbench.gate.gate_report import ArmName, GateOptions, SlotValue
 from sfbench.gate.statistics.control import BAND
 from sfbench.gate.statistics.judge import Judge, Paired
-from sfbench.gate.statistics.loop import Compared, Loop, Measure
+from sfbench.gate.statistics.loop import Compared, Measure, PairLoop
 
 OPTIONS = GateOptions(devices=8, budget_s=1000.0)
 SUBJECT = Subject(target="train", against="main", base_commit="b" * 40, candidate_commit="c" * 40)
 NONE: dict[str, float | None] = {"straggler": 0.0, "jitter": 0.0}
 LIGHT = NONE | {"compute": 0.80, "host": 0.05, "communication": 0.13, "data": 0.02}
 HEAVY = NONE | {"compute": 0.616, "host": 0.0385, "communication": 0.1, "data": 0.2455}
-SEEN = Seen(base=LIGHT, candidate=HEAVY)
+SEEN = SidesParts(base=LIGHT, candidate=HEAVY)
 JITTER = (1.0, 1.01, 0.99, 1.005, 0.995, 1.002)
 """What repeats of one launch differ by."""
 
@@ -77,7 +77,7 @@ def judge(options: GateOptions = OPTIONS) -> Judge:
 
 def compare(machine: Machine, options: GateOptions = OPTIONS) -> Compared:
     """Run the loop on a made-up machine."""
-    return Loop(judge(options), _orders(), machine.clock).run(machine.measure, machine.again)
+    return PairLoop(judge(options), _orders(), machine.clock).run(machine.measure, machine.again)
 
 
 def _orders() -> Iterator[Sequence[ArmName]]:

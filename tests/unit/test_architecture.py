@@ -34,6 +34,10 @@ STAGES = (
 # What runs inside ranks imports these and nothing else of sfbench.
 BELOW_RANKS = {"protocol", "common", "data"}
 TOP_LEVEL_MODULES = 4
+PRINTS = {"print", "sys.stdout.write", "sys.stderr.write"}
+# A rank's stderr is its log, which the person at the terminal does not see.
+PRINTS_IN_RANKS = PRINTS - {"sys.stderr.write"}
+INSIDE_RANKS = {"launch", "probe"}
 
 PROBE_LIBRARIES = {"torch", "numpy"}
 LONGEST_MODULE = 400
@@ -149,18 +153,47 @@ def test_sources_parse_as_the_oldest_python(path: Path) -> None:
     ast.parse(path.read_text(), feature_version=(3, 10))
 
 
-def test_only_the_command_line_prints_to_stdout() -> None:
+def test_only_the_command_line_prints() -> None:
     printing = {
         relative(path)
         for path in MODULES
+        if unit_of(path) != "cli"
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "print"
-        and not any(keyword.arg == "file" for keyword in node.keywords)
+        and ast.unparse(node.func)
+        in (PRINTS_IN_RANKS if unit_of(path) in INSIDE_RANKS else PRINTS)
     }
 
-    assert printing <= {"sfbench/cli/app.py"}
+    assert printing == set()
+
+
+def class_names(path: Path) -> Iterator[str]:
+    """Public classes and type aliases of a module."""
+    for node in ast.parse(path.read_text()).body:
+        names: list[str] = []
+        if isinstance(node, ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [t.id for t in node.targets if isinstance(t, ast.Name)]
+        yield from (n for n in names if n[0].isupper() and not n.isupper())
+
+
+def places_of(found: Iterator[tuple[str, Path]]) -> dict[str, list[str]]:
+    """Names that stand in more than one file, with the files."""
+    places: dict[str, list[str]] = {}
+    for name, path in found:
+        places.setdefault(name, []).append(relative(path))
+    return {name: paths for name, paths in places.items() if len(paths) > 1}
+
+
+def test_no_two_modules_have_one_name() -> None:
+    named = ((p.stem, p) for p in MODULES if p.stem not in {"__init__", "__main__"})
+
+    assert places_of(named) == {}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    assert places_of((name, p) for p in MODULES for name in class_names(p)) == {}
 
 
 # What the project's files must not hold. Patterns are written so that none matches itself.

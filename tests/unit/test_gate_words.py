@@ -21,7 +21,7 @@ from gates import (
 )
 
 from sfbench.common.errors import Unsteady
-from sfbench.gate.conclusion import Seen, Subject, compared_report, to_json, unmeasured_report
+from sfbench.gate.conclusion import SidesParts, Subject, compared_report, to_json, unmeasured_report
 from sfbench.gate.gate_report import (
     ArmName,
     CalibrationNote,
@@ -32,7 +32,7 @@ from sfbench.gate.gate_report import (
     Verdict,
 )
 from sfbench.gate.output.actions import MOST, annotation_lines
-from sfbench.gate.output.gate_rows import Row, rows
+from sfbench.gate.output.gate_rows import GateRow, rows
 from sfbench.gate.output.junit import render_junit
 from sfbench.gate.output.markdown import MOST_BYTES, render_markdown
 from sfbench.gate.output.terminal import render_text
@@ -58,7 +58,7 @@ def report_of(
     options: GateOptions = OPTIONS,
     *,
     subject: Subject = SUBJECT,
-    seen: Seen = SEEN,
+    seen: SidesParts = SEEN,
     calibration: CalibrationNote | None = NOTE,
 ) -> GateReport:
     compared: Compared = compare(machine, options)
@@ -185,7 +185,7 @@ def test_a_part_that_noise_puts_below_nothing_is_not_blamed(after: float) -> Non
 def test_a_part_that_takes_longer_is_named_though_its_share_fell() -> None:
     # GIVEN a step that takes twice as long, half of it compute where it was 80 %
     parts = dict(compute=0.5, host=0.02, communication=0.06, data=0.42)
-    seen = Seen(base=LIGHT, candidate=parts)
+    seen = SidesParts(base=LIGHT, candidate=parts)
     (reason,) = report_of(Machine(RATES, [0.5 * r for r in RATES]), seen=seen).reasons
     assert "compute takes 1.3 times as long per sample" in reason
 
@@ -325,16 +325,18 @@ ALL = verdicts()
 
 def test_figures_as_rows() -> None:
     assert rows(slower()) == (
-        Row(name="samples/s", base="2564 ±3", candidate="1974 ±3", change="-23 % (-23 to -23)"),
-        Row(name="efficiency", base="80.1% ±0.1", candidate="61.7% ±0.1", change="–"),
-        Row(name="data loading, of the step", base="2%", candidate="25%", change="–"),
-        Row(name="compute, of the step", base="80%", candidate="62%", change="–"),
-        Row(name="communication, of the step", base="13%", candidate="10%", change="–"),
-        Row(
+        GateRow(name="samples/s", base="2564 ±3", candidate="1974 ±3", change="-23 % (-23 to -23)"),
+        GateRow(name="efficiency", base="80.1% ±0.1", candidate="61.7% ±0.1", change="–"),
+        GateRow(name="data loading, of the step", base="2%", candidate="25%", change="–"),
+        GateRow(name="compute, of the step", base="80%", candidate="62%", change="–"),
+        GateRow(name="communication, of the step", base="13%", candidate="10%", change="–"),
+        GateRow(
             name="loading, per sample",
             base="4.10 ms", candidate="9.80 ms", change="–",
         ),
-        Row(name="control (no data loading)", base="–", candidate="–", change="+0 % (+0 to +0)"),
+        GateRow(
+            name="control (no data loading)", base="–", candidate="–", change="+0 % (+0 to +0)",
+        ),
     )  # fmt: skip
     assert rows(error_report()) == ()
 

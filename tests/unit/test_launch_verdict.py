@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfbench.common.schema import PHASES, RankFailure
-from sfbench.launch.blame import LaunchEnd, RankEnd, Verdict, behind, culprit, how, judge
+from sfbench.launch.blame import Blame, LaunchEnd, RankEnd, behind, culprit, how, judge
 from sfbench.launch.outcome import LaunchError
 from sfbench.launch.stop_rules import Cause
 
@@ -60,7 +60,7 @@ def test_a_complete_record_wins_over_how_ranks_end() -> None:
 
     verdict = judge(launch_end(Cause.OVERSTAYED, *ranks, complete=True, record=Path("record.npz")))
 
-    assert verdict == Verdict(
+    assert verdict == Blame(
         status="ok",
         error=None,
         notes=(
@@ -73,7 +73,7 @@ def test_a_complete_record_wins_over_how_ranks_end() -> None:
 def test_a_rank_that_exits_is_named() -> None:
     verdict = judge(launch_end(Cause.FAILED, rank_end(0), rank_end(1, 3)))
 
-    assert verdict == Verdict(
+    assert verdict == Blame(
         status="failed",
         error=LaunchError(
             kind="exit",
@@ -187,7 +187,7 @@ def test_a_timeout_names_the_rank_behind_and_where_it_is() -> None:
 
     verdict = judge(launch_end(Cause.TIMEOUT, *ranks))
 
-    assert verdict == Verdict(
+    assert verdict == Blame(
         status="timeout",
         error=LaunchError(
             kind="timeout",

@@ -21,7 +21,7 @@ from sfbench.collect.result import write_result
 from sfbench.common.errors import MeasureError, ResultError, ScriptError, UsageError
 from sfbench.gate.conclusion import Subject, compared_report, unmeasured_report
 from sfbench.gate.gate_report import GateOptions, Verdict
-from sfbench.pytest_plugin import MeasuredClock, Scaling
+from sfbench.pytest_plugin import MeasuredClock, ScalingFixture
 
 EIGHT = eight()
 assert EIGHT.global_batch is not None
@@ -127,7 +127,7 @@ def test_a_gate_that_gave_nothing_is_an_error(
     report = unmeasured_report(subject, GateOptions(), verdict, "candidate is broken: no codec")
     monkeypatch.setattr(api, "gate", lambda *args, **options: report)
     with pytest.raises(error, match="no codec"):
-        Scaling(tmp_path, MeasuredClock()).gate("train.py", base="main")
+        ScalingFixture(tmp_path, MeasuredClock()).gate("train.py", base="main")
 
 
 def test_a_second_sweep_in_a_test_gives_its_result(run: Run) -> None:

@@ -16,7 +16,7 @@ _CHANGED = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class GateRow:
     """One figure of both sides."""
 
     name: str
@@ -25,13 +25,13 @@ class Row:
     change: str
 
 
-def rows(report: GateReport) -> tuple[Row, ...]:
+def rows(report: GateReport) -> tuple[GateRow, ...]:
     """The figures of a report, but for those that neither side has."""
     base, candidate = report.base, report.candidate
     if base is None or candidate is None:
         return ()
     found = [
-        Row(
+        GateRow(
             name="samples/s",
             base=units.rate_interval(_interval(base.samples_per_s, base.samples_per_s_interval)),
             candidate=units.rate_interval(
@@ -39,20 +39,20 @@ def rows(report: GateReport) -> tuple[Row, ...]:
             ),
             change=change(report.change),
         ),
-        Row(
+        GateRow(
             name="efficiency",
             base=_percent(base.efficiency, base.efficiency_interval),
             candidate=_percent(candidate.efficiency, candidate.efficiency_interval),
             change=units.MISSING,
         ),
         *_shares(base, candidate),
-        Row(
+        GateRow(
             name="loading, per sample",
             base=units.seconds(base.fetch_s_per_sample),
             candidate=units.seconds(candidate.fetch_s_per_sample),
             change=units.MISSING,
         ),
-        Row(
+        GateRow(
             name="control (no data loading)",
             base=units.MISSING,
             candidate=units.MISSING,
@@ -69,7 +69,7 @@ def change(at: Estimate | None) -> str:
     return f"{100 * at.value:+.0f} % ({100 * at.low:+.0f} to {100 * at.high:+.0f})"
 
 
-def _shares(base: SideReport, candidate: SideReport) -> list[Row]:
+def _shares(base: SideReport, candidate: SideReport) -> list[GateRow]:
     """What changed most comes first."""
     changed = (p for p in PARTS if p not in _ALWAYS and _moved(p, base, candidate) > _CHANGED)
     shown = sorted((*_ALWAYS, *changed), key=lambda part: -_moved(part, base, candidate))
@@ -82,8 +82,8 @@ def _moved(part: Part, base: SideReport, candidate: SideReport) -> float:
     return 0.0 if before is None or after is None else abs(after - before)
 
 
-def _share(part: Part, base: SideReport, candidate: SideReport) -> Row:
-    return Row(
+def _share(part: Part, base: SideReport, candidate: SideReport) -> GateRow:
+    return GateRow(
         name=f"{part.label}, of the step",
         base=_part(part, base),
         candidate=_part(part, candidate),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from sfbench.common import units
 from sfbench.gate.gate_report import GateReport, Verdict
-from sfbench.gate.output.gate_rows import Row, rows
+from sfbench.gate.output.gate_rows import GateRow, rows
 from sfbench.gate.output.words import TITLES, calibrated, rate
 from sfbench.gate.statistics.calibration import Calibration
 
@@ -66,7 +66,7 @@ def _suggested(found: Calibration) -> str:
     )
 
 
-def _table(found: Sequence[Row]) -> Iterator[str]:
+def _table(found: Sequence[GateRow]) -> Iterator[str]:
     if not found:
         return
     table = [("", "base", "candidate", "change")]

@@ -23,7 +23,7 @@ from sfbench.gate.gate_report import ArmName, GateOptions, Rate, SlotValue, Verd
 from sfbench.gate.statistics import control
 from sfbench.gate.statistics.decision import CONFIRM_PAIRS, LOOKS, centre
 from sfbench.gate.statistics.judge import Judge, Paired, pairs
-from sfbench.gate.statistics.loop import Compared, Loop
+from sfbench.gate.statistics.loop import Compared, PairLoop
 
 CALIBRATION_SCHEMA = 1
 DRAWS = 4000
@@ -174,7 +174,7 @@ class Simulation:
                 clock.now_s += self._pair_s
             return drawn[pair][arm == "candidate"]
 
-        return Loop(self._judge, orders, clock).run(
+        return PairLoop(self._judge, orders, clock).run(
             measure, lambda: contextlib.nullcontext(measure)
         )
 

@@ -35,7 +35,7 @@ class Question:
     """In the same logarithm."""
 
 
-class Evidence(Protocol):
+class Contrast(Protocol):
     """How slots become log ratios: against a side measured beside, or against a stored one.
 
     Each is None where there are too few values.
@@ -142,7 +142,7 @@ class AgainstStored:
 class Judge:
     """Asks what the options ask, and gives the verdict."""
 
-    def __init__(self, evidence: Evidence, options: GateOptions, band: float) -> None:
+    def __init__(self, evidence: Contrast, options: GateOptions, band: float) -> None:
         self.evidence = evidence
         self.options = options
         self.band = band

@@ -38,7 +38,7 @@ class Compared:
     """Why no more was measured, where that was neither a decision nor the budget."""
 
 
-class Loop:
+class PairLoop:
     """One comparison in the making."""
 
     def __init__(
