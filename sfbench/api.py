@@ -1,4 +1,4 @@
-"""``sfbench.sweep`` for notebooks, and the gate for tests."""
+"""``sfbench.sweep``, ``check`` and ``gate``: the commands, for notebooks and tests."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from sfbench.collect.notebook import Results, load
 from sfbench.collect.result import load_result
 from sfbench.common.errors import UsageError
-from sfbench.gate.gate_observer import SilentGateObserver
-from sfbench.gate.gate_report import GateReport
-from sfbench.gate.output.writer import Outputs, write_outputs
-from sfbench.gate.runner import gate_commit, gate_job, gate_result
+from sfbench.gating.gate_observer import SilentGateObserver
+from sfbench.gating.gate_report import GateReport
+from sfbench.gating.output.writer import Outputs, write_outputs
+from sfbench.gating.runner import gate_commit, gate_job, gate_result
 from sfbench.plan.machine import this_machine
 from sfbench.plan.planner import make_plan
 from sfbench.plan.settings import (
@@ -25,6 +25,7 @@ from sfbench.plan.settings import (
     load_settings,
 )
 from sfbench.plan.targets import resolve_target
+from sfbench.run.check import DEVICES, NO_PROGRESS_S, Checked, run_check
 from sfbench.run.observer import SilentObserver
 from sfbench.run.sweep import run_sweep
 
@@ -47,6 +48,30 @@ def sweep(target: str | Path, args: Sequence[str] = (), **options: Any) -> Resul
     return load(run_sweep(plan, machine, SilentObserver(), command=command).folder)
 
 
+def check(
+    target: str | Path,
+    args: Sequence[str] = (),
+    *,
+    device: str | None = None,
+    timeout: float | None = None,
+) -> Checked:
+    """Run the correctness checks of a target; ``.failed`` tells whether one failed.
+
+    ``device`` and ``timeout`` are those of ``sfbench check``.
+
+    Raises:
+        SfbenchError: as the command would say.
+    """
+    limit_s = NO_PROGRESS_S if timeout is None else timeout
+    given = {"devices": [DEVICES], "device": device, "timeout": limit_s, "rounds": 1}
+    settings = load_settings({"target": str(target), **given}, Path.cwd())
+    machine = this_machine()
+    plan = make_plan(
+        settings, resolve_target(settings.target, tuple(args)), machine, datetime.now()
+    )
+    return run_check(plan, machine, SilentObserver())
+
+
 def gate(
     target: str | Path,
     args: Sequence[str] = (),
@@ -67,7 +92,7 @@ def gate(
     """
     _check_names(options)
     own = {name: options.pop(name) for name in GateSettings.model_fields if name in options}
-    asked = load_gate_settings({**own, "base": base}, Path.cwd(), where="sfbench.api.gate")
+    asked = load_gate_settings({**own, "base": base}, Path.cwd(), where="sfbench.gate")
     if (base is not None and baseline is not None) or (asked.base is None and baseline is None):
         raise UsageError("give one of base and baseline to compare with")
     if own.get("paths") and baseline is not None:
@@ -79,7 +104,7 @@ def gate(
         {"target": str(target), **options},
         tuple(args),
         asked,
-        command=f"sfbench.api.gate({str(target)!r})",
+        command=f"sfbench.gate({str(target)!r})",
     )
     observer = SilentGateObserver()
     if baseline is not None:
@@ -100,4 +125,4 @@ def _check_names(options: dict[str, Any]) -> None:
     for name in options:
         if name not in known:
             near = did_you_mean(name, known).replace("-", "_")
-            raise UsageError(f"sfbench.api.gate: there is no option {name}.{near}")
+            raise UsageError(f"sfbench.gate: there is no option {name}.{near}")

@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from sfbench.collect.notebook import Results
     from sfbench.common.schema import Point, SweepResult
-    from sfbench.gate.gate_report import GateReport
+    from sfbench.gating.gate_report import GateReport
 
 
 class MeasuredClock:

@@ -18,10 +18,10 @@ from sfbench.common.files import check_writable
 
 if TYPE_CHECKING:
     from sfbench.common.schema import SweepResult
-    from sfbench.gate.gate_observer import GateObserver
-    from sfbench.gate.output.writer import Outputs
-    from sfbench.gate.runner import GateOutcome
-    from sfbench.gate.side_launches import GateJob
+    from sfbench.gating.gate_observer import GateObserver
+    from sfbench.gating.output.writer import Outputs
+    from sfbench.gating.runner import GateOutcome
+    from sfbench.gating.side_launches import GateJob
     from sfbench.plan.settings import GateSettings
 
 EXIT_CODES: Mapping[str, int] = {
@@ -87,8 +87,8 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML.")] = None,
 ) -> None:
     """Stop a change that makes training slower: script arguments go behind `--`."""
-    from sfbench.gate import runner
-    from sfbench.gate.output.writer import Outputs
+    from sfbench.gating import runner
+    from sfbench.gating.output.writer import Outputs
 
     asked = _asked(
         base=base, margin=margin, min_efficiency=min_efficiency, budget=budget, seconds=seconds,
@@ -136,7 +136,7 @@ def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
     from rich.console import Console
 
     from sfbench.cli.progress import TerminalObserver
-    from sfbench.gate import runner
+    from sfbench.gating import runner
 
     job = _job(
         context,
@@ -177,8 +177,8 @@ def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     as_json: Json = False,
 ) -> None:
     """Tell what this machine can and cannot detect: script arguments go behind `--`."""
-    from sfbench.gate import calibration_files, runner
-    from sfbench.gate.output.terminal import render_calibration
+    from sfbench.gating import calibration_files, runner
+    from sfbench.gating.output.terminal import render_calibration
 
     job = _job(
         context,
@@ -226,7 +226,7 @@ def _check_sides(
 
 def _job(context: typer.Context, given: dict[str, Any], asked: GateSettings) -> GateJob:
     """What to run, from the options of a command."""
-    from sfbench.gate.runner import gate_job
+    from sfbench.gating.runner import gate_job
 
     command = shlex.join(["sfbench", *sys.argv[1:]])
     return gate_job(given, context.obj or (), asked, command=command)
@@ -247,9 +247,9 @@ def _tell(outcome: GateOutcome, outputs: Outputs, *, as_json: bool) -> int:
 
     Returns the exit code: that of the verdict, but 2 where that were 0 and a file is lacking.
     """
-    from sfbench.gate.conclusion import to_json
-    from sfbench.gate.output.terminal import render_text
-    from sfbench.gate.output.writer import write_outputs
+    from sfbench.gating.conclusion import to_json
+    from sfbench.gating.output.terminal import render_text
+    from sfbench.gating.output.writer import write_outputs
 
     told = outcome.report
     if as_json:
@@ -265,8 +265,8 @@ def _tell(outcome: GateOutcome, outputs: Outputs, *, as_json: bool) -> int:
 
 
 def _tell_github(outcome: GateOutcome) -> None:
-    from sfbench.gate.output.actions import annotation_lines
-    from sfbench.gate.output.writer import append_summary
+    from sfbench.gating.output.actions import annotation_lines
+    from sfbench.gating.output.writer import append_summary
 
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotation_lines(outcome.report):

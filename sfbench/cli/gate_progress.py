@@ -7,7 +7,7 @@ from types import TracebackType
 from rich.console import Console
 
 from sfbench.common import units
-from sfbench.gate.gate_report import ArmName
+from sfbench.gating.gate_report import ArmName
 from sfbench.launch.outcome import LaunchOutcome
 from sfbench.launch.outcome import Progress as LaunchProgress
 from sfbench.plan.sweep_plan import LaunchPlan

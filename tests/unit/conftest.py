@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gate_commands import SCRIPT, TWO, Gate, Launches, NoLauncher, git
 
-from sfbench.gate import side_launches
+from sfbench.gating import side_launches
 from sfbench.run import sweep
 
 

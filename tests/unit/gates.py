@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from sfbench.gate.conclusion import SidesParts, Subject
-from sfbench.gate.gate_report import ArmName, GateOptions, SlotValue
-from sfbench.gate.statistics.control import BAND
-from sfbench.gate.statistics.judge import Judge, Paired
-from sfbench.gate.statistics.loop import Compared, Measure, PairLoop
+from sfbench.gating.conclusion import SidesParts, Subject
+from sfbench.gating.gate_report import ArmName, GateOptions, SlotValue
+from sfbench.gating.statistics.control import BAND
+from sfbench.gating.statistics.judge import Judge, Paired
+from sfbench.gating.statistics.loop import Compared, Measure, PairLoop
 
 OPTIONS = GateOptions(devices=8, budget_s=1000.0)
 SUBJECT = Subject(target="train", against="main", base_commit="b" * 40, candidate_commit="c" * 40)

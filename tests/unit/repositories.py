@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from sfbench.gate.checkouts.candidate import working_tree_commit
+from sfbench.gating.checkouts.candidate import working_tree_commit
 
 
 def run(folder: Path, *args: str) -> str:

@@ -14,7 +14,7 @@ from sfbench.analyze.quantities import quantities
 from sfbench.collect.result import load_result
 from sfbench.common.schema import TimeShare
 from sfbench.diagnose.causes import BY_PART
-from sfbench.gate.gate_report import nothing_measured
+from sfbench.gating.gate_report import nothing_measured
 from sfbench.report.html import render_html
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-schema1.json"

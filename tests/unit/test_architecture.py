@@ -27,7 +27,7 @@ STAGES = (
     ("analyze",),
     ("diagnose", "checks"),
     ("run", "report"),
-    ("gate",),
+    ("gating",),
     ("api", "cli"),
     ("pytest_plugin", "__main__", "__init__"),
 )
@@ -160,8 +160,7 @@ def test_only_the_command_line_prints() -> None:
         if unit_of(path) != "cli"
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
-        and ast.unparse(node.func)
-        in (PRINTS_IN_RANKS if unit_of(path) in INSIDE_RANKS else PRINTS)
+        and ast.unparse(node.func) in (PRINTS_IN_RANKS if unit_of(path) in INSIDE_RANKS else PRINTS)
     }
 
     assert printing == set()

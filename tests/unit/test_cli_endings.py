@@ -13,7 +13,7 @@ import pytest
 from gate_commands import BASE, SLOWER, Gate
 
 from sfbench.cli import app
-from sfbench.gate import runner
+from sfbench.gating import runner
 
 SFBENCH = Path(sys.executable).with_name("sfbench")
 

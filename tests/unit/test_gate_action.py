@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sfbench.gate.checkouts.paths import touched
+from sfbench.gating.checkouts.paths import touched
 from sfbench.plan.settings import GateSettings
 
 GITHUB = Path(__file__).parents[2] / ".github"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gate_commands import BASE, SCRIPT, TWO, Gate, Launches, git
 
-from sfbench.gate import calibration_files
+from sfbench.gating import calibration_files
 
 
 def test_a_calibration_is_quoted_by_later_gates(repo: Path, gate: Gate) -> None:

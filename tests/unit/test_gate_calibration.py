@@ -13,11 +13,11 @@ from gates import OPTIONS, slot
 from test_gate_inputs import GOLDEN
 
 from sfbench.common.errors import ResultError
-from sfbench.gate import calibration_files
-from sfbench.gate.fingerprint import Fingerprint, of_result
-from sfbench.gate.gate_report import SlotValue
-from sfbench.gate.output.terminal import render_calibration
-from sfbench.gate.statistics.calibration import (
+from sfbench.gating import calibration_files
+from sfbench.gating.fingerprint import Fingerprint, of_result
+from sfbench.gating.gate_report import SlotValue
+from sfbench.gating.output.terminal import render_calibration
+from sfbench.gating.statistics.calibration import (
     LEAST_BAND,
     MOST_BAND,
     Calibration,
@@ -26,8 +26,8 @@ from sfbench.gate.statistics.calibration import (
     control_band,
     upper_bound,
 )
-from sfbench.gate.statistics.control import BAND
-from sfbench.gate.statistics.judge import pairs
+from sfbench.gating.statistics.control import BAND
+from sfbench.gating.statistics.judge import pairs
 
 FINGERPRINT: Fingerprint = of_result(GOLDEN, 8)
 JOB = calibration_files.Job(fingerprint=FINGERPRINT, script="/a/train.py", seconds=OPTIONS.seconds)

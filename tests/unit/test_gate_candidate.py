@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from repositories import a_repository, candidate_files, run, write
 
-from sfbench.gate.checkouts.arms import checked_out
-from sfbench.gate.checkouts.candidate import working_tree_commit
-from sfbench.gate.checkouts.git import changed_paths
+from sfbench.gating.checkouts.arms import checked_out
+from sfbench.gating.checkouts.candidate import working_tree_commit
+from sfbench.gating.checkouts.git import changed_paths
 
 
 @pytest.fixture

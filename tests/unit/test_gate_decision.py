@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfbench.gate.statistics.decision import (
+from sfbench.gating.statistics.decision import (
     ALPHAS,
     LOOKS,
     Centre,

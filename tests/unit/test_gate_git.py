@@ -9,9 +9,9 @@ import pytest
 from repositories import a_repository, run
 
 from sfbench.common.errors import UsageError
-from sfbench.gate.checkouts.arms import checked_out, swapped
-from sfbench.gate.checkouts.git import changed_paths, commit_of, contains, fork_of, root_of
-from sfbench.gate.statistics.schedule import pair_orders
+from sfbench.gating.checkouts.arms import checked_out, swapped
+from sfbench.gating.checkouts.git import changed_paths, commit_of, contains, fork_of, root_of
+from sfbench.gating.statistics.schedule import pair_orders
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ import pytest
 from sfbench.collect.result import load_result
 from sfbench.common.errors import ResultError, ScriptError, UsageError
 from sfbench.common.schema import LaunchSummary, ModuleFile, Point, Share, SweepResult
-from sfbench.gate.checkouts.arms import Arm
-from sfbench.gate.checkouts.imports import check_code, check_different
-from sfbench.gate.checkouts.paths import idle, rooted, touched
-from sfbench.gate.fingerprint import differences, of_result
-from sfbench.gate.side_launches import in_checkout
-from sfbench.gate.stored import stored_base
+from sfbench.gating.checkouts.arms import Arm
+from sfbench.gating.checkouts.imports import check_code, check_different
+from sfbench.gating.checkouts.paths import idle, rooted, touched
+from sfbench.gating.fingerprint import differences, of_result
+from sfbench.gating.side_launches import in_checkout
+from sfbench.gating.stored import stored_base
 from sfbench.plan.sweep_plan import SweepPlan, Target
 
 GOLDEN = load_result(Path(__file__).parents[1] / "golden" / "sweep-schema1.json")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from gates import JITTER, OPTIONS, Machine, compare, judge, slots, with_options
 
-from sfbench.gate.gate_report import ArmName, SlotValue
-from sfbench.gate.statistics.control import shifted
-from sfbench.gate.statistics.decision import CONFIRM_PAIRS, LOOKS
+from sfbench.gating.gate_report import ArmName, SlotValue
+from sfbench.gating.statistics.control import shifted
+from sfbench.gating.statistics.decision import CONFIRM_PAIRS, LOOKS
 
 RATES = [2560.0 * jitter for jitter in JITTER]
 

@@ -11,7 +11,7 @@ import pytest
 from gate_commands import BASE, SCRIPT, SLOWER, Gate, Launches
 
 from sfbench.common import files
-from sfbench.gate.output import writer
+from sfbench.gating.output import writer
 
 SAME = f"{SCRIPT}# a word\n"
 

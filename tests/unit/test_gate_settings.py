@@ -11,7 +11,7 @@ from gate_commands import BASE, SCRIPT, SLOWER, TWO, Gate, Launches, git
 
 from sfbench import api
 from sfbench.common.errors import UsageError
-from sfbench.gate.output import writer
+from sfbench.gating.output import writer
 from sfbench.plan.settings import GateSettings, load_gate_settings
 
 HERE: dict[str, Any] = {"devices": 2, "device": "cpu"}
@@ -138,7 +138,7 @@ def test_python_takes_the_settings(repo: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"margin": 8}, "sfbench.api.gate: margin = 8: give a percentage or a ratio"),
+        ({"margin": 8}, "sfbench.gate: margin = 8: give a percentage or a ratio"),
         ({"margin": 0}, "margin = 0: give a percentage"),
         ({"min_efficiency": 85}, "min_efficiency = 85: give a percentage"),
         ({"margn": 0.1}, "there is no option margn. Did you mean margin?"),

@@ -11,7 +11,7 @@ import pytest
 from gate_commands import SCRIPT, SLOWER, TWO, Gate, Launches
 
 from sfbench.collect import result_folder
-from sfbench.gate import runner
+from sfbench.gating import runner
 from sfbench.plan.machine import this_machine
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from repositories import a_repository, run, write
 
-from sfbench.gate.checkouts.arms import checked_out
-from sfbench.gate.checkouts.untracked import link_neighbours
+from sfbench.gating.checkouts.arms import checked_out
+from sfbench.gating.checkouts.untracked import link_neighbours
 
 
 @pytest.fixture

@@ -21,8 +21,14 @@ from gates import (
 )
 
 from sfbench.common.errors import Unsteady
-from sfbench.gate.conclusion import SidesParts, Subject, compared_report, to_json, unmeasured_report
-from sfbench.gate.gate_report import (
+from sfbench.gating.conclusion import (
+    SidesParts,
+    Subject,
+    compared_report,
+    to_json,
+    unmeasured_report,
+)
+from sfbench.gating.gate_report import (
     ArmName,
     CalibrationNote,
     GateOptions,
@@ -31,15 +37,15 @@ from sfbench.gate.gate_report import (
     SlotValue,
     Verdict,
 )
-from sfbench.gate.output.actions import MOST, annotation_lines
-from sfbench.gate.output.gate_rows import GateRow, rows
-from sfbench.gate.output.junit import render_junit
-from sfbench.gate.output.markdown import MOST_BYTES, render_markdown
-from sfbench.gate.output.terminal import render_text
-from sfbench.gate.output.words import NO_FLOOR
-from sfbench.gate.statistics.decision import LOOKS
-from sfbench.gate.statistics.loop import Compared
-from sfbench.gate.stored import Stored
+from sfbench.gating.output.actions import MOST, annotation_lines
+from sfbench.gating.output.gate_rows import GateRow, rows
+from sfbench.gating.output.junit import render_junit
+from sfbench.gating.output.markdown import MOST_BYTES, render_markdown
+from sfbench.gating.output.terminal import render_text
+from sfbench.gating.output.words import NO_FLOOR
+from sfbench.gating.statistics.decision import LOOKS
+from sfbench.gating.statistics.loop import Compared
+from sfbench.gating.stored import Stored
 
 RATES = [2560.0 * jitter for jitter in JITTER]
 NOTE = CalibrationNote(

@@ -11,9 +11,9 @@ import pytest
 from repositories import a_repository, run
 
 from sfbench.common.errors import UsageError
-from sfbench.gate.checkouts import worktrees
-from sfbench.gate.checkouts.arms import checked_out
-from sfbench.gate.checkouts.git import commit_of, git
+from sfbench.gating.checkouts import worktrees
+from sfbench.gating.checkouts.arms import checked_out
+from sfbench.gating.checkouts.git import commit_of, git
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_checkout_that_fails_says_why(repo: Path, monkeypatch: pytest.MonkeyPa
 KILLED = """
 import os, sys
 from pathlib import Path
-from sfbench.gate.checkouts.arms import checked_out
+from sfbench.gating.checkouts.arms import checked_out
 with checked_out(Path(sys.argv[1]), "main") as arms:
     print(arms.base.folder, flush=True)
     os._exit(9)

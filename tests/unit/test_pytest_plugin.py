@@ -19,8 +19,8 @@ from sfbench import api
 from sfbench.collect.notebook import Results, load
 from sfbench.collect.result import write_result
 from sfbench.common.errors import MeasureError, ResultError, ScriptError, UsageError
-from sfbench.gate.conclusion import Subject, compared_report, unmeasured_report
-from sfbench.gate.gate_report import GateOptions, Verdict
+from sfbench.gating.conclusion import Subject, compared_report, unmeasured_report
+from sfbench.gating.gate_report import GateOptions, Verdict
 from sfbench.pytest_plugin import MeasuredClock, ScalingFixture
 
 EIGHT = eight()

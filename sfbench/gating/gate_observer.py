@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sfbench.gate.gate_report import ArmName
+from sfbench.gating.gate_report import ArmName
 from sfbench.run.observer import Observer, SilentObserver
 
 

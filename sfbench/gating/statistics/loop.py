@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from sfbench.common.errors import Unsteady
-from sfbench.gate.gate_report import ArmName, SlotValue, Verdict
-from sfbench.gate.statistics.decision import CONFIRM_PAIRS, LOOKS
-from sfbench.gate.statistics.judge import Judge
+from sfbench.gating.gate_report import ArmName, SlotValue, Verdict
+from sfbench.gating.statistics.decision import CONFIRM_PAIRS, LOOKS
+from sfbench.gating.statistics.judge import Judge
 
 HOPE = 0.5
 """Before the first look a pair may still take this part of what the fastest one took: the first

@@ -20,7 +20,7 @@ from typing import Literal
 
 from scipy import stats
 
-from sfbench.gate.gate_report import Estimate
+from sfbench.gating.gate_report import Estimate
 
 TRIM = 0.2
 """Part of the ratios left out at each end."""

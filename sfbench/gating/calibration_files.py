@@ -14,9 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from sfbench.common.errors import ResultError
 from sfbench.common.files import write_whole
-from sfbench.gate.fingerprint import Fingerprint
-from sfbench.gate.gate_report import CalibrationNote
-from sfbench.gate.statistics.calibration import CALIBRATION_SCHEMA, Calibration
+from sfbench.gating.fingerprint import Fingerprint
+from sfbench.gating.gate_report import CalibrationNote
+from sfbench.gating.statistics.calibration import CALIBRATION_SCHEMA, Calibration
 
 OLD_DAYS = 30.0
 """A calibration that is older is warned about: machines change."""

@@ -7,8 +7,8 @@ from pathlib import PurePath
 
 from sfbench.common.errors import UsageError
 from sfbench.common.schema import ModuleFile
-from sfbench.gate.checkouts.git import IMPORTED
-from sfbench.gate.gate_report import ArmName
+from sfbench.gating.checkouts.git import IMPORTED
+from sfbench.gating.gate_report import ArmName
 
 STUBS = (".pyi",)
 DOCUMENTATION = (".md", ".rst")

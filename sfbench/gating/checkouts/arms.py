@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sfbench.common.errors import UsageError
-from sfbench.gate.checkouts.candidate import tree_of, working_tree_commit
-from sfbench.gate.checkouts.git import commit_of
-from sfbench.gate.checkouts.untracked import untracked
-from sfbench.gate.checkouts.worktrees import PREFIX, alive, forget_leftovers, worktree
-from sfbench.gate.gate_report import ArmName
+from sfbench.gating.checkouts.candidate import tree_of, working_tree_commit
+from sfbench.gating.checkouts.git import commit_of
+from sfbench.gating.checkouts.untracked import untracked
+from sfbench.gating.checkouts.worktrees import PREFIX, alive, forget_leftovers, worktree
+from sfbench.gating.gate_report import ArmName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

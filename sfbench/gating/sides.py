@@ -11,8 +11,8 @@ from sfbench.analyze.points import analyze
 from sfbench.collect.frames import step_frame
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.schema import LADDER, Environment, Interval, Point, SweepResult
-from sfbench.gate.gate_report import SlotValue
-from sfbench.gate.statistics.decision import MIN_VALUES, centre, level
+from sfbench.gating.gate_report import SlotValue
+from sfbench.gating.statistics.decision import MIN_VALUES, centre, level
 from sfbench.plan.machine import Machine
 from sfbench.plan.sweep_plan import SweepPlan
 

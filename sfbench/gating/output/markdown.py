@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sfbench.gate.gate_report import GateReport, Verdict
-from sfbench.gate.output.gate_rows import rows
-from sfbench.gate.output.words import calibrated
+from sfbench.gating.gate_report import GateReport, Verdict
+from sfbench.gating.output.gate_rows import rows
+from sfbench.gating.output.words import calibrated
 
 MOST_BYTES = 64_000
 """A comment on a pull request takes 65,536 characters."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from sfbench.gate.gate_report import GateReport
-from sfbench.gate.output.gate_rows import rows
+from sfbench.gating.gate_report import GateReport
+from sfbench.gating.output.gate_rows import rows
 
 _UNFIT = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot carry: control characters of a log, say."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TypedDict
 
-from sfbench.gate.gate_report import (
+from sfbench.gating.gate_report import (
     ArmName,
     CalibrationNote,
     Estimate,
@@ -21,8 +21,8 @@ from sfbench.gate.gate_report import (
     Verdict,
     nothing_measured,
 )
-from sfbench.gate.output.words import Ending, headline, reasons, warnings
-from sfbench.gate.statistics.decision import (
+from sfbench.gating.output.words import Ending, headline, reasons, warnings
+from sfbench.gating.statistics.decision import (
     MIN_VALUES,
     Centre,
     centre,
@@ -30,9 +30,9 @@ from sfbench.gate.statistics.decision import (
     level,
     pairs_needed,
 )
-from sfbench.gate.statistics.judge import Asked, Judge, median
-from sfbench.gate.statistics.loop import Compared
-from sfbench.gate.stored import Stored
+from sfbench.gating.statistics.judge import Asked, Judge, median
+from sfbench.gating.statistics.loop import Compared
+from sfbench.gating.stored import Stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

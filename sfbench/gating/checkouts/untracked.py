@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from sfbench.gate.checkouts.git import listed, new_code
+from sfbench.gating.checkouts.git import listed, new_code
 
 BYTE_CODE = ".pyc"
 CACHE = "__pycache__"

@@ -15,28 +15,22 @@ from typing import Any
 from sfbench.collect.environment import environment
 from sfbench.common.errors import MeasureError, ResultError, ScriptError, UsageError
 from sfbench.common.schema import LADDER, Environment, SweepResult
-from sfbench.gate import calibration_files
-from sfbench.gate.checkouts.arms import Arms, checked_out, swapped
-from sfbench.gate.checkouts.git import changed_paths, commit_of, contains, listed, root_of
-from sfbench.gate.checkouts.paths import idle, rooted, touched
-from sfbench.gate.conclusion import SidesParts, Subject, compared_report, unmeasured_report
-from sfbench.gate.fingerprint import Fingerprint, differences, fingerprint, of_result
-from sfbench.gate.gate_observer import GateObserver
-from sfbench.gate.gate_report import ArmName, CalibrationNote, GateOptions, GateReport, SlotValue
-from sfbench.gate.side_launches import (
-    LADDER_PAIRS,
-    GateJob,
-    Sides,
-    in_checkout,
-    opened,
-)
-from sfbench.gate.sides import Side, side_result
-from sfbench.gate.statistics.calibration import Calibration, calibrate
-from sfbench.gate.statistics.control import BAND
-from sfbench.gate.statistics.judge import AgainstStored, Contrast, Judge, Paired, median
-from sfbench.gate.statistics.loop import Compared, Measure, PairLoop
-from sfbench.gate.statistics.schedule import pair_orders
-from sfbench.gate.stored import Stored, half_widths_of, parts_of, stored_base
+from sfbench.gating import calibration_files
+from sfbench.gating.checkouts.arms import Arms, checked_out, swapped
+from sfbench.gating.checkouts.git import changed_paths, commit_of, contains, listed, root_of
+from sfbench.gating.checkouts.paths import idle, rooted, touched
+from sfbench.gating.conclusion import SidesParts, Subject, compared_report, unmeasured_report
+from sfbench.gating.fingerprint import Fingerprint, differences, fingerprint, of_result
+from sfbench.gating.gate_observer import GateObserver
+from sfbench.gating.gate_report import ArmName, CalibrationNote, GateOptions, GateReport, SlotValue
+from sfbench.gating.side_launches import LADDER_PAIRS, GateJob, Sides, in_checkout, opened
+from sfbench.gating.sides import Side, side_result
+from sfbench.gating.statistics.calibration import Calibration, calibrate
+from sfbench.gating.statistics.control import BAND
+from sfbench.gating.statistics.judge import AgainstStored, Contrast, Judge, Paired, median
+from sfbench.gating.statistics.loop import Compared, Measure, PairLoop
+from sfbench.gating.statistics.schedule import pair_orders
+from sfbench.gating.stored import Stored, half_widths_of, parts_of, stored_base
 from sfbench.plan.machine import this_machine
 from sfbench.plan.planner import make_plan
 from sfbench.plan.settings import GateSettings, load_settings

@@ -14,13 +14,13 @@ from pathlib import Path
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.errors import InterruptedSweep, MeasureError, ScriptError, Unsteady
 from sfbench.common.schema import LADDER, CodeRoot, LaunchRecord, Rung
-from sfbench.gate.checkouts.arms import Arm, Arms
-from sfbench.gate.checkouts.git import differing
-from sfbench.gate.checkouts.imports import check_code, check_different
-from sfbench.gate.gate_observer import GateObserver
-from sfbench.gate.gate_report import ArmName, GateOptions, SlotValue
-from sfbench.gate.slots import slot_value
-from sfbench.gate.statistics.loop import Measure
+from sfbench.gating.checkouts.arms import Arm, Arms
+from sfbench.gating.checkouts.git import differing
+from sfbench.gating.checkouts.imports import check_code, check_different
+from sfbench.gating.gate_observer import GateObserver
+from sfbench.gating.gate_report import ArmName, GateOptions, SlotValue
+from sfbench.gating.slots import slot_value
+from sfbench.gating.statistics.loop import Measure
 from sfbench.launch.local import LocalLauncher
 from sfbench.plan.machine import Machine
 from sfbench.plan.planner import pinning

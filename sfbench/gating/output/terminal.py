@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from sfbench.common import units
-from sfbench.gate.gate_report import GateReport, Verdict
-from sfbench.gate.output.gate_rows import GateRow, rows
-from sfbench.gate.output.words import TITLES, calibrated, rate
-from sfbench.gate.statistics.calibration import Calibration
+from sfbench.gating.gate_report import GateReport, Verdict
+from sfbench.gating.output.gate_rows import GateRow, rows
+from sfbench.gating.output.words import TITLES, calibrated, rate
+from sfbench.gating.statistics.calibration import Calibration
 
 _COLOURS: dict[Verdict, str] = {
     "pass": "32", "not-touched": "32", "fail": "31", "broken": "31", "not-measured": "31",

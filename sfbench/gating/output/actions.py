@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from sfbench.gate.gate_report import GateReport, Verdict
+from sfbench.gating.gate_report import GateReport, Verdict
 
 MOST = 10
 """Of each step GitHub shows ten."""

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from sfbench.gate.checkouts.git import commit_of, git, listed, new_code
+from sfbench.gating.checkouts.git import commit_of, git, listed, new_code
 
 AUTHOR = {
     "GIT_AUTHOR_NAME": "sfbench", "GIT_AUTHOR_EMAIL": "sfbench@localhost",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sfbench.common.errors import UsageError
 from sfbench.common.files import check_writable, write_whole
-from sfbench.gate.runner import GateOutcome
+from sfbench.gating.runner import GateOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def write_outputs(
 
 def append_summary(outcome: GateOutcome, place: Path) -> str | None:
     """Add the markdown to a job's summary; why not, where that fails."""
-    from sfbench.gate.output.markdown import render_markdown
+    from sfbench.gating.output.markdown import render_markdown
 
     def append() -> None:
         with place.open("a", encoding="utf-8") as file:
@@ -66,8 +66,8 @@ def append_summary(outcome: GateOutcome, place: Path) -> str | None:
 def _writers(
     outcome: GateOutcome, outputs: Outputs, say: Callable[[str], None]
 ) -> Iterator[tuple[Path, Callable[[], None]]]:
-    from sfbench.gate.output.junit import render_junit
-    from sfbench.gate.output.markdown import render_markdown
+    from sfbench.gating.output.junit import render_junit
+    from sfbench.gating.output.markdown import render_markdown
 
     if outputs.markdown is not None:
         text = render_markdown(outcome.report)
@@ -88,7 +88,7 @@ def _tried(place: Path, write: Callable[[], None]) -> str | None:
 
 
 def _write_html(outcome: GateOutcome, place: Path, say: Callable[[str], None]) -> None:
-    from sfbench.gate.output.gate_rows import rows
+    from sfbench.gating.output.gate_rows import rows
     from sfbench.report.html import render_html
 
     if outcome.candidate is None:

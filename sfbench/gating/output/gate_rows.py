@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sfbench.analyze.parts import COMMUNICATION, COMPUTE, DATA, PARTS, Part
 from sfbench.common import units
 from sfbench.common.schema import Interval
-from sfbench.gate.gate_report import Estimate, GateReport, SideReport
+from sfbench.gating.gate_report import Estimate, GateReport, SideReport
 
 _ALWAYS = (DATA, COMMUNICATION, COMPUTE)
 """Parts that are shown whether they changed or not."""

@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from sfbench.gate.statistics.decision import Centre, estimate
+from sfbench.gating.statistics.decision import Centre, estimate
 
 BAND = 0.04
 """The control may differ between the sides by this ratio, where no calibration says by how much it

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from sfbench.gate.fingerprint import Fingerprint
-from sfbench.gate.gate_report import ArmName, GateOptions, Rate, SlotValue, Verdict
-from sfbench.gate.statistics import control
-from sfbench.gate.statistics.decision import CONFIRM_PAIRS, LOOKS, centre
-from sfbench.gate.statistics.judge import Judge, Paired, pairs
-from sfbench.gate.statistics.loop import Compared, PairLoop
+from sfbench.gating.fingerprint import Fingerprint
+from sfbench.gating.gate_report import ArmName, GateOptions, Rate, SlotValue, Verdict
+from sfbench.gating.statistics import control
+from sfbench.gating.statistics.decision import CONFIRM_PAIRS, LOOKS, centre
+from sfbench.gating.statistics.judge import Judge, Paired, pairs
+from sfbench.gating.statistics.loop import Compared, PairLoop
 
 CALIBRATION_SCHEMA = 1
 DRAWS = 4000

@@ -13,7 +13,7 @@ from sfbench.collect.frames import step_frame
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.errors import MeasureError, Unsteady
 from sfbench.common.schema import LaunchRecord
-from sfbench.gate.gate_report import ArmName, SlotValue
+from sfbench.gating.gate_report import ArmName, SlotValue
 
 
 def slot_value(arm: ArmName, pair: int, measured: MeasuredLaunch) -> SlotValue:

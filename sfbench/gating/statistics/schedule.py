@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from sfbench.gate.gate_report import ArmName
+from sfbench.gating.gate_report import ArmName
 
 
 def pair_orders(seed: int) -> Iterator[tuple[ArmName, ArmName]]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from sfbench.analyze.parts import COMMUNICATION, COMPUTE, DATA, PARTS, Part
 from sfbench.analyze.warnings import SAME_BATCH
 from sfbench.common import units
-from sfbench.gate.calibration_files import OLD_DAYS
-from sfbench.gate.gate_report import CalibrationNote, GateReport, Rate, SideReport, Verdict
-from sfbench.gate.statistics.decision import CONFIRM_PAIRS, LOOKS, MIN_VALUES
-from sfbench.gate.statistics.judge import Asked
+from sfbench.gating.calibration_files import OLD_DAYS
+from sfbench.gating.gate_report import CalibrationNote, GateReport, Rate, SideReport, Verdict
+from sfbench.gating.statistics.decision import CONFIRM_PAIRS, LOOKS, MIN_VALUES
+from sfbench.gating.statistics.judge import Asked
 
 SUSPECT_EFFICIENCY = 1.05
 """Above this the one-device rate is doubted, not the job admired."""

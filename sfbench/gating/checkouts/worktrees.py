@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sfbench.common.errors import UsageError
-from sfbench.gate.checkouts.git import git
-from sfbench.gate.checkouts.untracked import Untracked, link_neighbours, link_untracked
+from sfbench.gating.checkouts.git import git
+from sfbench.gating.checkouts.untracked import Untracked, link_neighbours, link_untracked
 
 PREFIX = "sfbench-gate-"
 """Begins the name of the temporary folder that both checkouts lie in."""

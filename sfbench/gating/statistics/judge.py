@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from sfbench.gate.gate_report import GateOptions, SlotValue, Verdict
-from sfbench.gate.statistics import control
-from sfbench.gate.statistics.decision import (
+from sfbench.gating.gate_report import GateOptions, SlotValue, Verdict
+from sfbench.gating.statistics import control
+from sfbench.gating.statistics.decision import (
     MIN_VALUES,
     Centre,
     centre,
@@ -19,7 +19,7 @@ from sfbench.gate.statistics.decision import (
     difference,
     settled,
 )
-from sfbench.gate.stored import Stored
+from sfbench.gating.stored import Stored
 
 Asked = Literal["change", "efficiency"]
 

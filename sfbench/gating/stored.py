@@ -10,8 +10,8 @@ from sfbench.analyze.parts import PARTS
 from sfbench.common import units
 from sfbench.common.errors import ResultError
 from sfbench.common.schema import Point, Share, SweepResult, TimeShare
-from sfbench.gate.gate_report import Parts, nothing_measured
-from sfbench.gate.statistics.decision import MIN_VALUES
+from sfbench.gating.gate_report import Parts, nothing_measured
+from sfbench.gating.statistics.decision import MIN_VALUES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
