@@ -231,3 +231,10 @@ def agrees(expected: tuple[str, ...], printed: tuple[str, ...]) -> bool:
 
 def test_some_examples_are_run() -> None:
     assert {example.kind for example in examples()} >= {"console"}
+
+
+def test_the_api_is_what_it_says() -> None:
+    import sfbench
+    import sfbench.gating.runner  # a submodule must not hide the function of a like name
+
+    assert all(callable(getattr(sfbench, name)) for name in sfbench.__all__ if name[0] != "_")
