@@ -11,7 +11,7 @@ from typing import Literal
 
 from sfbench.common.schema import PHASES, RankFailure
 from sfbench.launch.outcome import LaunchError, LaunchOutcome
-from sfbench.launch.stop_rules import LEAVE_S, Cause, is_through
+from sfbench.launch.stop_rules import LEAVE_S, StopCause, is_through
 
 _MOST_NAMED = 4
 """Ranks described one by one in a message; the others are in the logs."""
@@ -42,7 +42,7 @@ class RankEnd:
 class LaunchEnd:
     """All that is known when a launch is over."""
 
-    cause: Cause
+    cause: StopCause
     devices: int
     """Of the whole job."""
     ranks: tuple[RankEnd, ...]
@@ -76,13 +76,13 @@ def judge(end: LaunchEnd) -> Blame:
     """
     if end.complete:
         return Blame(status="ok", error=None, notes=_notes(end))
-    if end.cause is Cause.STOPPED:
+    if end.cause is StopCause.STOPPED:
         return Blame(status="interrupted", error=_stopped(end))
     if end.elsewhere is not None:
         return Blame(status="failed", error=end.elsewhere)
-    if end.cause is Cause.TIMEOUT:
+    if end.cause is StopCause.TIMEOUT:
         return Blame(status="timeout", error=_timeout(end))
-    if end.cause is Cause.DISAGREE:
+    if end.cause is StopCause.DISAGREE:
         return Blame(status="failed", error=_disagree(end))
     return Blame(status="failed", error=_failed(end))
 

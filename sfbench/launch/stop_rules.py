@@ -13,7 +13,7 @@ ALONE_S = 5.0
 """How long ranks may stand still after another's script has ended."""
 
 
-class Cause(enum.Enum):
+class StopCause(enum.Enum):
     """Why a launch is over."""
 
     LEFT = "all ranks left by themselves"
@@ -54,24 +54,24 @@ class View:
     stopped: bool = False
 
 
-def cause(view: View) -> Cause | None:
+def cause(view: View) -> StopCause | None:
     """Why the launch is over; None while it goes on."""
     if view.stopped:
-        return Cause.STOPPED
+        return StopCause.STOPPED
     if all(rank.exit_code is not None for rank in view.ranks):
-        return Cause.LEFT
+        return StopCause.LEFT
     if view.record_s is not None:
-        return Cause.OVERSTAYED if view.record_s > LEAVE_S else None
-    return Cause.ELSEWHERE if view.elsewhere else _trouble(view)
+        return StopCause.OVERSTAYED if view.record_s > LEAVE_S else None
+    return StopCause.ELSEWHERE if view.elsewhere else _trouble(view)
 
 
-def _trouble(view: View) -> Cause | None:
+def _trouble(view: View) -> StopCause | None:
     """What keeps ranks that run from ever making a record."""
     if any(map(_failed, view.ranks)) or (view.note_s is not None and view.note_s > NOTE_S):
-        return Cause.FAILED
+        return StopCause.FAILED
     if _alone(view.ranks):
-        return Cause.DISAGREE
-    return Cause.TIMEOUT if view.idle_s > view.timeout_s else None
+        return StopCause.DISAGREE
+    return StopCause.TIMEOUT if view.idle_s > view.timeout_s else None
 
 
 def _failed(rank: RankView) -> bool:

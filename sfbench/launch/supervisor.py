@@ -15,7 +15,7 @@ from sfbench.common.schema import HEARTBEAT_COLUMNS, PHASES
 from sfbench.launch import logs, oom, stacks, tree
 from sfbench.launch.blame import LaunchEnd, RankEnd
 from sfbench.launch.outcome import LaunchError, OnProgress, Progress
-from sfbench.launch.stop_rules import Cause, RankView, View, cause, is_through
+from sfbench.launch.stop_rules import RankView, StopCause, View, cause, is_through
 from sfbench.launch.watch import Watch
 from sfbench.plan.sweep_plan import NodeJob
 from sfbench.protocol import heartbeat, record_file
@@ -126,11 +126,11 @@ class Supervisor:
             stopped=stopped,
         )
 
-    def _finish(self, found: Cause) -> None:
+    def _finish(self, found: StopCause) -> None:
         """Note how all stand, then end them."""
         codes = [process.exitcode for process in self._processes]
         before = self._log_sizes()
-        if found is Cause.TIMEOUT:
+        if found is StopCause.TIMEOUT:
             self._ask_for_stacks()
         notes = record_file.read_failures(self._launch_dir)
         ranks = tuple(self._rank_end(i, codes[i], before[i]) for i in range(len(codes)))
@@ -144,7 +144,7 @@ class Supervisor:
             record=self._record(),
             timeout_s=self._job.timeout_s,
             oom_kills=self._new_oom_kills(),
-            elsewhere=self._elsewhere if found is Cause.ELSEWHERE else None,
+            elsewhere=self._elsewhere if found is StopCause.ELSEWHERE else None,
         )
 
     def _rank_end(self, local_rank: int, exit_code: int | None, log_bytes: int) -> RankEnd:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sfbench.common.schema import PHASES, RankFailure
 from sfbench.launch.blame import Blame, LaunchEnd, RankEnd, behind, culprit, how, judge
 from sfbench.launch.outcome import LaunchError
-from sfbench.launch.stop_rules import Cause
+from sfbench.launch.stop_rules import StopCause
 
 KILLED = -int(signal.SIGKILL)
 ABORTED = -int(signal.SIGABRT)
@@ -31,7 +31,7 @@ def rank_end(rank: int, exit_code: int | None = None, **rest: object) -> RankEnd
     return replace(plain, **rest)  # type: ignore[arg-type]
 
 
-def launch_end(cause: Cause, *ranks: RankEnd, **rest: object) -> LaunchEnd:
+def launch_end(cause: StopCause, *ranks: RankEnd, **rest: object) -> LaunchEnd:
     plain = LaunchEnd(
         cause=cause,
         devices=len(ranks),
@@ -58,7 +58,9 @@ def error_of(end: LaunchEnd) -> LaunchError:
 def test_a_complete_record_wins_over_how_ranks_end() -> None:
     ranks = (rank_end(0, 0), rank_end(1, ABORTED), rank_end(2))
 
-    verdict = judge(launch_end(Cause.OVERSTAYED, *ranks, complete=True, record=Path("record.npz")))
+    verdict = judge(
+        launch_end(StopCause.OVERSTAYED, *ranks, complete=True, record=Path("record.npz"))
+    )
 
     assert verdict == Blame(
         status="ok",
@@ -71,7 +73,7 @@ def test_a_complete_record_wins_over_how_ranks_end() -> None:
 
 
 def test_a_rank_that_exits_is_named() -> None:
-    verdict = judge(launch_end(Cause.FAILED, rank_end(0), rank_end(1, 3)))
+    verdict = judge(launch_end(StopCause.FAILED, rank_end(0), rank_end(1, 3)))
 
     assert verdict == Blame(
         status="failed",
@@ -89,7 +91,7 @@ def test_a_rank_that_exits_is_named() -> None:
 def test_an_exception_is_told_by_the_note_of_the_rank() -> None:
     ranks = (rank_end(0), rank_end(1, 1, note=noted(1)))
 
-    error = error_of(launch_end(Cause.FAILED, *ranks, first_noted=1))
+    error = error_of(launch_end(StopCause.FAILED, *ranks, first_noted=1))
 
     assert error == LaunchError(
         kind="exception",
@@ -104,14 +106,14 @@ def test_an_exception_is_told_by_the_note_of_the_rank() -> None:
 def test_what_cannot_be_measured_keeps_its_kind_and_is_no_fault_of_the_script() -> None:
     note = noted(0, "not-wrapped", "The model is not wrapped by DDP.")
 
-    error = error_of(launch_end(Cause.LEFT, rank_end(0, 0, note=note), first_noted=0))
+    error = error_of(launch_end(StopCause.LEFT, rank_end(0, 0, note=note), first_noted=0))
 
     assert (error.kind, error.script_fault) == ("not-wrapped", False)
     assert error.message == ("At 1 device rank 0 could not go on: The model is not wrapped by DDP.")
 
 
 def test_no_record_no_note_and_exit_code_0_is_no_steps() -> None:
-    error = error_of(launch_end(Cause.LEFT, rank_end(0, 0), rank_end(1, 0)))
+    error = error_of(launch_end(StopCause.LEFT, rank_end(0, 0), rank_end(1, 0)))
 
     assert (error.kind, error.rank, error.script_fault) == ("no-steps", 0, False)
 
@@ -121,7 +123,7 @@ def test_no_record_no_note_and_exit_code_0_is_no_steps() -> None:
     [(1, "out of memory"), (0, "not for memory"), (None, "possibly for memory")],
 )
 def test_a_kill_says_whether_it_was_for_memory(oom_kills: int | None, why: str) -> None:
-    error = error_of(launch_end(Cause.FAILED, rank_end(0, KILLED), oom_kills=oom_kills))
+    error = error_of(launch_end(StopCause.FAILED, rank_end(0, KILLED), oom_kills=oom_kills))
 
     assert (error.kind, error.rank, error.script_fault) == ("signal", 0, True)
     assert error.message.startswith("At 1 device rank 0 was killed by SIGKILL")
@@ -131,7 +133,7 @@ def test_a_kill_says_whether_it_was_for_memory(oom_kills: int | None, why: str) 
 def test_a_worker_killed_for_memory_is_told_beside_the_exception() -> None:
     ranks = (rank_end(0, 1, note=noted(0, message="RuntimeError: DataLoader worker killed")),)
 
-    error = error_of(launch_end(Cause.FAILED, *ranks, first_noted=0, oom_kills=1))
+    error = error_of(launch_end(StopCause.FAILED, *ranks, first_noted=0, oom_kills=1))
 
     assert error.message == (
         "At 1 device rank 0 raised RuntimeError: DataLoader worker killed "
@@ -142,7 +144,7 @@ def test_a_worker_killed_for_memory_is_told_beside_the_exception() -> None:
 def test_a_silent_death_comes_before_what_others_say_about_it() -> None:
     ranks = (rank_end(0, 1, note=noted(0)), rank_end(1, KILLED))
 
-    first = culprit(launch_end(Cause.FAILED, *ranks, first_noted=0))
+    first = culprit(launch_end(StopCause.FAILED, *ranks, first_noted=0))
 
     assert first is ranks[1]
 
@@ -150,7 +152,7 @@ def test_a_silent_death_comes_before_what_others_say_about_it() -> None:
 def test_among_noted_failures_the_oldest_counts() -> None:
     ranks = (rank_end(0, 1, note=noted(0)), rank_end(1, note=noted(1)))
 
-    first = culprit(launch_end(Cause.FAILED, *ranks, first_noted=1))
+    first = culprit(launch_end(StopCause.FAILED, *ranks, first_noted=1))
 
     assert first is ranks[1]
 
@@ -158,7 +160,7 @@ def test_among_noted_failures_the_oldest_counts() -> None:
 def test_uneven_inputs_are_named_with_steps_and_remedy() -> None:
     ranks = (rank_end(0), rank_end(1, phase="script-ended"), rank_end(2))
 
-    error = error_of(launch_end(Cause.DISAGREE, *ranks))
+    error = error_of(launch_end(StopCause.DISAGREE, *ranks))
 
     assert (error.kind, error.rank, error.script_fault) == ("ranks-disagree", 1, True)
     assert error.message == (
@@ -171,7 +173,7 @@ def test_uneven_inputs_are_named_with_steps_and_remedy() -> None:
 def test_a_rank_that_died_when_done_is_told_if_the_record_never_comes() -> None:
     ranks = (rank_end(0), rank_end(1, ABORTED, phase="done"))
 
-    error = error_of(launch_end(Cause.DISAGREE, *ranks))
+    error = error_of(launch_end(StopCause.DISAGREE, *ranks))
 
     assert (error.kind, error.rank) == ("signal", 1)
     assert error.message == (
@@ -185,7 +187,7 @@ def test_a_timeout_names_the_rank_behind_and_where_it_is() -> None:
         rank_end(1, frame="load at train.py:12"),
     )
 
-    verdict = judge(launch_end(Cause.TIMEOUT, *ranks))
+    verdict = judge(launch_end(StopCause.TIMEOUT, *ranks))
 
     assert verdict == Blame(
         status="timeout",
@@ -207,7 +209,7 @@ def test_a_timeout_names_the_rank_behind_and_where_it_is() -> None:
 
 
 def test_a_timeout_in_which_all_are_alike_names_no_rank() -> None:
-    error = error_of(launch_end(Cause.TIMEOUT, rank_end(0), rank_end(1)))
+    error = error_of(launch_end(StopCause.TIMEOUT, rank_end(0), rank_end(1)))
 
     assert error.rank is None
     assert "None is behind the others: rank 0 in phase measuring, 5 steps done; rank 1" in (
@@ -248,8 +250,8 @@ def test_which_ranks_are_behind_does_not_depend_on_their_order(ranks: list[RankE
     assert set(behind(ranks)) == set(behind(ranks[::-1]))
 
 
-@given(RANKS.filter(len), st.sampled_from([Cause.LEFT, Cause.FAILED, Cause.TIMEOUT]))
-def test_without_a_record_there_is_always_an_error(ranks: list[RankEnd], cause: Cause) -> None:
+@given(RANKS.filter(len), st.sampled_from([StopCause.LEFT, StopCause.FAILED, StopCause.TIMEOUT]))
+def test_without_a_record_there_is_always_an_error(ranks: list[RankEnd], cause: StopCause) -> None:
     verdict = judge(launch_end(cause, *ranks))
 
     assert verdict.status != "ok"
@@ -270,7 +272,7 @@ def test_how_a_process_ended(code: int, text: str) -> None:
 
 
 def test_an_interrupted_launch_blames_no_rank() -> None:
-    verdict = judge(launch_end(Cause.STOPPED, rank_end(0), rank_end(1)))
+    verdict = judge(launch_end(StopCause.STOPPED, rank_end(0), rank_end(1)))
 
     assert verdict.status == "interrupted"
     assert verdict.error is not None
