@@ -10,8 +10,8 @@ from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.schema import LaunchSummary, Point
 
 NO_STEADY_STATE = (
-    "no steady state: step times were still changing beyond half of the run (MSER-5). "
-    "Give it more time with --seconds, or set the steps to leave out with --warmup"
+    "no steady state: step times kept rising or falling, by more than 10% and in all launches "
+    "alike. Look for what grows in the script, or give it more time with --seconds"
 )
 NO_STEPS = "no train step was measured in steady state: give it more time with --seconds"
 
@@ -48,6 +48,18 @@ def lost_launches(
         f"the launch of round {m.plan.round} is left out: {why(m, unsteady).splitlines()[0]}"
         for m in launches
         if m.plan.index not in used
+    )
+
+
+def restless(measured: MeasuredPoint, launches: Sequence[int]) -> tuple[str, ...]:
+    """A warning where most launches changed their speed meanwhile, and chance may explain it."""
+    some = sum(1 for m in measured.launches if m.plan.index in set(launches))
+    if 2 * some <= len(measured.launches):
+        return ()
+    return (
+        f"steps became faster or slower by more than 10% within {some} of "
+        f"{len(measured.launches)} launches, which may be chance: all are kept, and the interval "
+        "is as wide as they differ. Free the machine of other work, or use more --seconds",
     )
 
 

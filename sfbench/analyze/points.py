@@ -12,7 +12,7 @@ from sfbench.analyze.drift import drift_corrected
 from sfbench.analyze.efficiency import efficiency
 from sfbench.analyze.intervals import LaunchVariance, launch_variance, ratio_interval, spread
 from sfbench.analyze.measured import MeasuredPoint, measure_point
-from sfbench.analyze.outcomes import failed_point, lost_launches, summaries
+from sfbench.analyze.outcomes import failed_point, lost_launches, restless, summaries
 from sfbench.analyze.steps import job_steps
 from sfbench.analyze.warmup import Labelled, label_warmup
 from sfbench.analyze.warnings import SAME_BATCH, compared_warnings, measured_warnings
@@ -148,6 +148,7 @@ def _alone(sweep: _Sweep, measured: MeasuredPoint) -> Point:
         loop=next(m.record.loop for m in measured.launches if m.record),
         warnings=(
             *lost_launches(sweep.launches[devices], measured, sweep.labelled.unsteady),
+            *restless(measured, sweep.labelled.restless),
             *measured_warnings(sweep.plan, measured),
         ),
     )

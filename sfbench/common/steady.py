@@ -21,6 +21,8 @@ MIN_BATCHES = 5
 """With fewer, no cut can be told from chance."""
 MAX_KEPT = 5
 """Batches at the end that are never cut; a third of the series, at least 2, where it is short."""
+SETTLED_WITHIN = 0.10
+"""Steps before a cut count as unsettled where their median is off by more than this ratio."""
 ROUNDING = 1e-12
 """Part of a sum of squares below which a difference of two of them is no number."""
 
@@ -53,6 +55,19 @@ def mser5(step_s: npt.NDArray[np.float64]) -> Steady:
     kept = min(MAX_KEPT, max(2, batches // 3))
     cut = int(np.argmin(_marginal_error(means)[: batches - kept + 1]))
     return Steady(cut=cut * BATCH, found=2 * cut <= batches)
+
+
+def settled(step_s: npt.NDArray[np.float64]) -> bool:
+    """Whether a launch that is still warming up may be measured.
+
+    A cut beyond half of the series alone says little, since bursts of a busy machine bring it
+    about: the typical step before the cut has to differ as well, by more than ``SETTLED_WITHIN``.
+    """
+    steady = mser5(step_s)
+    before, after = step_s[: steady.cut], step_s[steady.cut :]
+    if steady.found or not len(before):
+        return steady.found
+    return bool(abs(np.median(before) / np.median(after) - 1) <= SETTLED_WITHIN)
 
 
 def _marginal_error(means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

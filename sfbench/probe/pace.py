@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sfbench.common.schema import RUNGS, ProbeOptions, Rung
-from sfbench.common.steady import mser5
+from sfbench.common.steady import settled
 
 WARMUP, BLOCK, DONE = range(3)
 
@@ -160,7 +160,7 @@ class Pace:
             return False
         if elapsed_s > max(WARMUP_CAP_S, WARMUP_CAP * self._options.seconds):
             return True
-        return len(times) >= STEADY_MIN_STEPS and mser5(np.asarray(times)).found
+        return len(times) >= STEADY_MIN_STEPS and settled(np.asarray(times))
 
     def _warmup_chunk(self, times: Sequence[float]) -> int:
         if self._options.warmup_steps is not None:

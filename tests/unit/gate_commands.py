@@ -92,7 +92,9 @@ class Launches:
         ms = {name: int(value) for name, value in re.findall(r"(\w+)_MS = (\d+)", text)}
         table = StepTable(devices).warmup(5)
         if unsteady:
-            return table.block("train", [0.2 - 0.004 * step for step in range(40)])
+            for block in range(8):
+                table.block("train", [0.2 - 0.004 * (5 * block + step) for step in range(5)])
+            return table
         for cycle in range(5):
             for rung in ("train", "cached", "unsynced"):
                 if rung in plan.rungs:

@@ -115,8 +115,10 @@ def test_a_job_that_always_saves_keeps_its_steps() -> None:
 
 
 def test_warmup_is_kept_and_labelled_but_not_aggregated() -> None:
-    # GIVEN 7 steps before the first block, and 10 slow ones at its start
-    table = StepTable(1).warmup(7).block("train", [1.0] * 10 + [0.1] * 90)
+    # GIVEN 7 steps before the first block, which is slow
+    table = StepTable(1).warmup(7).block("train", [1.0] * 10)
+    for _ in range(9):
+        table.block("train", [0.1] * 10)
     analysis = run(measured(0, table))
     [point] = analysis.points
     assert (point.warmup_steps, point.steps_measured) == (17, 90)
@@ -132,7 +134,9 @@ def test_a_given_warmup_is_taken_as_it_is() -> None:
 
 def test_without_steady_state_there_is_no_number() -> None:
     # GIVEN steps that get slower and slower
-    table = StepTable(1).block("train", [0.1 + 0.001 * i for i in range(200)])
+    table = StepTable(1)
+    for block in range(10):
+        table.block("train", [0.1 + 0.001 * (20 * block + i) for i in range(20)])
     [point] = run(measured(0, table)).points
     assert point.status == "failed"
     assert point.error is not None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfbench.common.steady import Steady, mser5
+from sfbench.common.steady import Steady, mser5, settled
 
 
 def test_a_flat_series_needs_no_cut() -> None:
@@ -66,3 +66,15 @@ def test_what_is_no_series_of_times_is_refused(steps: np.ndarray) -> None:
 def test_the_unit_of_time_does_not_matter(values: list[float], scale: float) -> None:
     # powers of two scale floats exactly
     assert mser5(np.array(values)) == mser5(np.array(values) * scale)
+
+
+def test_bursts_do_not_prolong_warmup() -> None:
+    # GIVEN steps of one length, and a burst beyond half that MSER-5 cuts at
+    steps = np.full(60, 0.1) * (1 + 0.01 * np.random.default_rng(1).standard_normal(60))
+    steps[35:40] *= 5
+    assert not mser5(steps).found
+    assert settled(steps)
+
+
+def test_steps_that_still_fall_are_not_settled() -> None:
+    assert not settled(np.linspace(2.0, 1.0, 60))
