@@ -24,6 +24,10 @@ QUANTILES = (
 )  # fmt: skip
 
 
+SAME_BATCH = 0.01
+"""Batches that differ by less count as the same."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredPoint:
     """What the launches of one device count measured together."""
@@ -36,6 +40,8 @@ class MeasuredPoint:
     """The same on the ``cached`` rung, where it ran."""
     samples_per_step: float
     """Of the whole job, mean."""
+    usual_samples: float
+    """The same, median: a last batch of an epoch may be smaller."""
     ranks: tuple[RankResult, ...]
     rank_samples: Array
     """Mean samples per step of each rank."""
@@ -48,6 +54,18 @@ class MeasuredPoint:
     """Cycles that time shares leave out."""
     other_share: float
     """Validation, saving and the like, of the wall time on the ``train`` rung."""
+
+    def same_batch(self, one: MeasuredPoint, parts: int = 1) -> bool:
+        """Whether a ``parts``-th of this batch is that of the point at one device.
+
+        Mean and median both differ where it is not: smaller last batches, as many in an epoch as
+        the device count wants, change the mean alone, and batches of unlike length the median.
+        """
+        pairs = (
+            (self.samples_per_step, one.samples_per_step),
+            (self.usual_samples, one.usual_samples),
+        )
+        return any(abs(here / parts / there - 1) <= SAME_BATCH for here, there in pairs)
 
     @property
     def slow_rank(self) -> int | None:
@@ -81,6 +99,7 @@ def measure_point(
         rate=rate,
         cached=_rate_of(kept, "cached"),
         samples_per_step=float(train["samples"].mean()),
+        usual_samples=float(train["samples"].median()),
         ranks=_rank_results(used, rows, by_cycle.solo_s),
         rank_samples=_sums(rows, "samples", devices) / len(train),
         quantiles=_quantiles(rows),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pandas as pd
 
 from sfbench.analyze.drift import drift_corrected
@@ -15,7 +14,7 @@ from sfbench.analyze.measured import MeasuredPoint, measure_point
 from sfbench.analyze.outcomes import failed_point, lost_launches, restless, summaries
 from sfbench.analyze.steps import job_steps
 from sfbench.analyze.warmup import Labelled, label_warmup
-from sfbench.analyze.warnings import SAME_BATCH, compared_warnings, measured_warnings
+from sfbench.analyze.warnings import compared_warnings, measured_warnings
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.schema import Interval, Point
 from sfbench.plan.machine import Machine
@@ -184,14 +183,13 @@ def _compared(sweep: _Sweep, point: Point, here: MeasuredPoint) -> Point:
         efficiency=efficiency(point.devices, here.rate, one.rate, sweep.shared),
     )
     point = replace(point, efficiency_drift_corrected=_corrected(point, here, one))
-    more = compared_warnings(sweep.plan, point, here.samples_per_step, one)
+    more = compared_warnings(sweep.plan, point, here, one)
     return replace(point, warnings=(*point.warnings, *more))
 
 
 def _corrected(point: Point, here: MeasuredPoint, one: MeasuredPoint) -> Interval | None:
     """Only where a solo step is the same work at both counts."""
-    per_device = here.samples_per_step / point.devices
-    same_work = bool(np.isclose(per_device, one.samples_per_step, rtol=SAME_BATCH))
+    same_work = here.same_batch(one, point.devices)
     if here.solo is None or one.solo is None or point.efficiency is None or not same_work:
         return None
     return drift_corrected(point.devices, point.efficiency.value, here.solo, one.solo)

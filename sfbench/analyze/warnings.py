@@ -9,7 +9,7 @@ import numpy as np
 
 from sfbench.analyze.drift import disagree
 from sfbench.analyze.efficiency import SUSPECT_ABOVE
-from sfbench.analyze.measured import MeasuredPoint
+from sfbench.analyze.measured import SAME_BATCH, MeasuredPoint
 from sfbench.common import units
 from sfbench.common.schema import Interval, Point
 from sfbench.plan.sweep_plan import SweepPlan
@@ -18,8 +18,6 @@ MIN_STEPS = 20
 """With fewer measured steps a point rests on little."""
 OTHER_WORK = 0.2
 """Time outside of training steps is said where it is more than this part."""
-SAME_BATCH = 0.01
-"""Batches that differ by less count as the same."""
 
 
 def measured_warnings(plan: SweepPlan, point: MeasuredPoint) -> tuple[str, ...]:
@@ -39,12 +37,12 @@ def measured_warnings(plan: SweepPlan, point: MeasuredPoint) -> tuple[str, ...]:
 
 
 def compared_warnings(
-    plan: SweepPlan, point: Point, samples_per_step: float, one: MeasuredPoint
+    plan: SweepPlan, point: Point, here: MeasuredPoint, one: MeasuredPoint
 ) -> tuple[str, ...]:
     """Warnings that come from comparing ``point`` with the point at 1 device."""
     return tuple(
         chain(
-            _batch(plan, point.devices, samples_per_step, one.samples_per_step),
+            _batch(plan, point.devices, here, one),
             _suspect(point.efficiency),
             _drift(point.efficiency, point.efficiency_drift_corrected),
         )
@@ -121,18 +119,21 @@ def _notes(point: MeasuredPoint) -> Iterator[str]:
     yield from dict.fromkeys(chain.from_iterable(notes))
 
 
-def _batch(plan: SweepPlan, devices: int, here: float, one: float) -> Iterator[str]:
+def _batch(plan: SweepPlan, devices: int, here: MeasuredPoint, one: MeasuredPoint) -> Iterator[str]:
+    if here.same_batch(one, 1 if plan.scaling == "strong" else devices):
+        return
     if plan.scaling == "strong":
-        if abs(here / one - 1) > SAME_BATCH:
-            yield (
-                f"global batch is {units.count(here)} here and {units.count(one)} at 1 device: "
-                "this is not strong scaling; check --global-batch and the script's batch size"
-            )
-    elif abs(here / devices / one - 1) > SAME_BATCH:
         yield (
-            f"batch per device is {units.count(here / devices)} here and {units.count(one)} at "
-            "1 device: the script changes it with the device count, so this is not weak scaling; "
-            "fix its batch per device, or compare with --scaling strong"
+            f"global batch is {units.count(here.usual_samples)} here and "
+            f"{units.count(one.usual_samples)} at 1 device: this is not strong scaling; check "
+            "--global-batch and the script's batch size"
+        )
+    else:
+        yield (
+            f"batch per device is {units.count(here.usual_samples / devices)} here and "
+            f"{units.count(one.usual_samples)} at 1 device: the script changes it with the device "
+            "count, so this is not weak scaling; fix its batch per device, or compare with "
+            "--scaling strong"
         )
 
 

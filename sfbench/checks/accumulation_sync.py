@@ -31,9 +31,13 @@ def check(launch: LaunchFacts) -> CheckResult:
 def _cost(model: Model, launch: LaunchFacts, tried: float | None) -> str:
     synced = median(model.synced)
     if tried is not None:
+        if tried <= 0:
+            return "what the others cost is too little to measure here"
         return f"leaving the others out saves {seconds(tried)} per update"
     if launch.communication_s is not None:
         share = launch.communication_s * (synced - 1) / synced
+        if share <= 0:
+            return "what the others cost is too little to measure here"
         return f"the others cost about {seconds(share)} per update"
     return "what the others cost was not measured"
 

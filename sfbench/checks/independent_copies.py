@@ -16,6 +16,12 @@ def check(launch: LaunchFacts) -> CheckResult:
     """Fail where ranks did not exchange gradients, or where their weights differ after updates."""
     if launch.failure is not None and launch.failure.kind in _REFUSALS:
         return result(ID, "fail", launch.failure.message)
+    if launch.ranks and all(_infinite(rank) for rank in launch.ranks):
+        return result(ID, "not-applicable", _diverged(launch.ranks[0]))
+    return _by_weights(launch)
+
+
+def _by_weights(launch: LaunchFacts) -> CheckResult:
     compared = 0
     for a, b in launch.peers():
         updates = min(a.updates, b.updates)
@@ -32,6 +38,17 @@ def check(launch: LaunchFacts) -> CheckResult:
         return result(ID, "not-applicable", "No replicas to compare: sharded, or not seen.")
     text = f"All ranks hold the same weights after {launch.ranks[0].updates} updates."
     return result(ID, "pass", text)
+
+
+def _infinite(rank: RankEvidence) -> bool:
+    return rank.weights is not None and not math.isfinite(rank.weights)
+
+
+def _diverged(rank: RankEvidence) -> str:
+    return (
+        f"The weights are not finite after {rank.updates} updates, on any rank: training diverges, "
+        "and replicas cannot be compared. Look at the learning rate and the data."
+    )
 
 
 def _differ(a: float | None, b: float | None) -> bool:

@@ -23,10 +23,9 @@ def check(launches: Sequence[LaunchFacts]) -> CheckResult:
     parts = [f"{optimizer.name}, rate {optimizer.rate:g} at {_size(largest)}."]
     if len(points) > 1:
         parts.append(_changes(points))
-    twice = _steps(largest)
-    if twice is not None:
-        parts.append(twice)
-    return result(ID, "warn" if twice else "pass", " ".join(parts))
+    twice, meant = _steps(largest)
+    parts.append(twice or meant)
+    return result(ID, "warn" if twice else "pass", " ".join(filter(None, parts)))
 
 
 def _points(launches: Sequence[LaunchFacts]) -> list[tuple[LaunchFacts, Optimizer]]:
@@ -64,12 +63,16 @@ def _changes(points: Sequence[tuple[LaunchFacts, Optimizer]]) -> str:
     )
 
 
-def _steps(launch: LaunchFacts) -> str | None:
+def _steps(launch: LaunchFacts) -> tuple[str, str]:
+    """What is wrong with how often a scheduler steps; what only looks like it."""
+    meant = ""
     for optimizer in launch.ranks[0].optimizers:
         steps = optimizer.scheduler_steps
-        if len(steps) > 1 and median(steps) > 1:
-            return (
-                f"{optimizer.scheduler} steps {median(steps):g} times per update"
-                f"{at(optimizer.scheduler_line)}: the schedule ends that much sooner."
-            )
-    return None
+        if len(steps) < 2 or median(steps) <= 1:
+            continue
+        seen = f"{optimizer.scheduler} steps {median(steps):g} times per update"
+        by = optimizer.scheduler_stepped_by
+        if not by:
+            return f"{seen}{at(optimizer.scheduler_line)}: the schedule ends that much sooner.", ""
+        meant = f"{seen} by {by}'s design: its schedule counts the batches of one device."
+    return "", meant

@@ -16,12 +16,12 @@ from torch.distributed.elastic.agent.server.api import (
     WorkerSpec,
     WorkerState,
 )
-from torch.multiprocessing import start_processes  # type: ignore[attr-defined]
 
 from sfbench.launch import worker
 from sfbench.launch.blame import judge
 from sfbench.launch.channel import RunRequest
 from sfbench.launch.rendezvous import FixedRendezvous
+from sfbench.launch.servers import ForkServers
 from sfbench.launch.supervisor import Supervisor
 
 _LOOP_S = 0.001
@@ -30,7 +30,12 @@ _NODES_S = 10.0
 """How long a node that is through waits for the others."""
 
 
-def run_agent(request: RunRequest, rendezvous: FixedRendezvous, supervisor: Supervisor) -> None:
+def run_agent(
+    request: RunRequest,
+    rendezvous: FixedRendezvous,
+    supervisor: Supervisor,
+    servers: ForkServers,
+) -> None:
     """Run one launch to its end, which the supervisor then holds. Raises what torch raises."""
     node_job = request.node_job
     spec = WorkerSpec(
@@ -42,7 +47,7 @@ def run_agent(request: RunRequest, rendezvous: FixedRendezvous, supervisor: Supe
         monitor_interval=_LOOP_S,
     )
     try:
-        _Agent(spec, request, rendezvous, supervisor).run()
+        _Agent(spec, request, rendezvous, supervisor, servers).run()
     finally:
         rendezvous.shutdown()
 
@@ -54,19 +59,19 @@ class _Agent(SimpleElasticAgent):
         request: RunRequest,
         rendezvous: FixedRendezvous,
         supervisor: Supervisor,
+        servers: ForkServers,
     ) -> None:
         super().__init__(spec, exit_barrier_timeout=_NODES_S)
         self._request = request
         self._nodes = rendezvous
         self._supervisor = supervisor
+        self._servers = servers
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         start = node_start(self._request, worker_group)
-        context = start_processes(  # type: ignore[no-untyped-call]
-            worker.enter, (start,), start.nproc, join=False, start_method="forkserver"
-        )
-        self._supervisor.watch_over(context.processes)
-        return dict(enumerate(context.pids()))
+        processes = self._servers.start(worker.enter, (start,), start.nproc)
+        self._supervisor.watch_over(processes)
+        return {rank: process.pid for rank, process in enumerate(processes)}
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         self._supervisor.hear(self._nodes.failure_elsewhere())

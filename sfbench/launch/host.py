@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import multiprocessing
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from multiprocessing import forkserver, util
+from multiprocessing import util
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -23,6 +22,7 @@ from sfbench.launch import prctl, tree
 from sfbench.launch.channel import RunRequest
 from sfbench.launch.launches import Launches
 from sfbench.launch.outcome import LaunchOutcome, Progress
+from sfbench.launch.servers import FEWEST, ForkServers
 
 _STOP_S = 3.5
 """How long a launch that is told to stop may take, before its processes are killed from here."""
@@ -42,16 +42,16 @@ def main() -> int:
     prctl.adopt_orphans()
     if len(tempfile.gettempdir()) > _LONG_PATH:
         tempfile.tempdir = "/tmp"
-    multiprocessing.set_forkserver_preload(["sfbench.launch.fork_server"])
-    forkserver.ensure_running()
+    servers = ForkServers()
+    servers.ensure(FEWEST)
     # The first launch waits for this import; requests are read meanwhile.
     target = importlib.import_module
     threading.Thread(target=target, args=("sfbench.launch.agent",), daemon=True).start()
     try:
         with Connection(descriptor) as connection:
-            return Host(connection).serve()
+            return Host(connection, servers).serve()
     finally:
-        # The fork server's socket lies there; this process runs no exit handlers.
+        # The fork servers' sockets lie there; this process runs no exit handlers.
         shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
 
 
@@ -69,9 +69,9 @@ class Host:
     So the end of the channel is seen whatever the launch is waiting for.
     """
 
-    def __init__(self, connection: Connection[Any, Any]) -> None:
+    def __init__(self, connection: Connection[Any, Any], servers: ForkServers) -> None:
         self._connection = connection
-        self._launches = Launches()
+        self._launches = Launches(servers)
         self._thread: threading.Thread | None = None
 
     def serve(self) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sfbench.launch.blame import LaunchEnd, judge, launcher_failed
 from sfbench.launch.channel import RunRequest
 from sfbench.launch.outcome import LaunchOutcome, OnProgress
+from sfbench.launch.servers import ForkServers
 from sfbench.launch.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class Launches:
     """All launches of one host."""
 
-    def __init__(self) -> None:
+    def __init__(self, servers: ForkServers) -> None:
+        self._servers = servers
         self._stop_fd = os.eventfd(0)  # never read: once stopped, always stopped
         self._meeting: Store | None = None
 
@@ -54,7 +56,7 @@ class Launches:
         if self._meeting is None:
             self._meeting = meeting_store(request.node_job)
         rendezvous = FixedRendezvous(request.node_job, request.launch, self._meeting)
-        run_agent(request, rendezvous, supervisor)
+        run_agent(request, rendezvous, supervisor, self._servers)
 
 
 def _outcome(end: LaunchEnd, start_s: float) -> LaunchOutcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,27 +15,45 @@ _DEPTH = 4
 
 
 def tensors(batch: Any, depth: int = _DEPTH) -> Iterator[torch.Tensor]:
-    """All tensors of a batch, in order, down to a few levels of nesting."""
+    """All tensors of a batch, in order, down to a few levels of nesting.
+
+    Those that cannot be read value by value (sparse, nested, on no device) are passed over.
+    """
     if isinstance(batch, torch.Tensor):
-        yield batch
+        if batch.layout == torch.strided and not batch.is_nested and not batch.is_meta:
+            yield batch
     elif isinstance(batch, np.ndarray):
-        if batch.dtype != object:
-            yield torch.from_numpy(batch)
+        yield from _of_array(batch)
     elif depth > 0:
         for part in _parts(batch):
             yield from tensors(part, depth - 1)
 
 
+def _of_array(array: np.ndarray[Any, Any]) -> Iterator[torch.Tensor]:
+    if array.dtype.kind in "biufc":
+        with contextlib.suppress(TypeError, ValueError):  # of another byte order, or read backwards
+            yield torch.from_numpy(array)
+
+
 def _parts(batch: Any) -> Sequence[Any]:
-    if isinstance(batch, Mapping):
-        return list(batch.values())
     if isinstance(batch, list | tuple):
         return batch
-    if isinstance(batch, str | bytes | int | float) or batch is None:
+    if isinstance(batch, str | bytes | int | float | type) or batch is None:
         return ()
+    try:
+        return _parts_of_object(batch)
+    except Exception:  # what is computed when it is asked for may raise anything: it is no tensor
+        return ()
+
+
+def _parts_of_object(batch: Any) -> Sequence[Any]:
+    if isinstance(batch, Mapping):
+        return list(batch.values())
     if dataclasses.is_dataclass(batch):
-        return [getattr(batch, f.name) for f in dataclasses.fields(batch)]
-    return list(vars(batch).values()) if hasattr(batch, "__dict__") else ()
+        return [getattr(batch, field.name, None) for field in dataclasses.fields(batch)]
+    if hasattr(batch, "__dict__"):
+        return list(vars(batch).values())
+    return [getattr(batch, name, None) for name in getattr(type(batch), "__slots__", ())]
 
 
 def samples_in(batch: Any) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -141,6 +143,13 @@ def _own_fetches(session: Session) -> FetchCost | None:
     )
 
 
+def _weight_notes(weights: Sequence[float]) -> list[str]:
+    """What the replicas' checksums say that a reader has to know."""
+    if not any(map(math.isfinite, weights)):
+        return ["the weights are not finite at the end: training diverges, which changes its speed"]
+    return ["the ranks' weights differ at the end"] if len(set(weights)) > 1 else []
+
+
 def _record(
     session: Session,
     payloads: list[RankPayload],
@@ -150,8 +159,8 @@ def _record(
     assert session.loop_info is not None
     steps = session.steps
     notes = list(session.notes)
-    if len({p.weights for p in payloads}) > 1 and session.loop_info.wrapper == "ddp":
-        notes.append("the ranks' weights differ at the end")
+    if session.loop_info.wrapper == "ddp":
+        notes += _weight_notes([p.weights for p in payloads])
     return LaunchRecord(
         world_size=session.world_size,
         warmup_steps=sum(1 for row in payloads[0].steps if row[2] < 0),

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from sfbench.common.schema import Rung
-from sfbench.probe.batch import nbytes, samples_in
+from sfbench.probe.batch import nbytes, samples_in, tensors
 from sfbench.probe.resize import SCALES, pinned, resized
 
 MAX_BYTES = 256 * 2**20
@@ -126,21 +126,17 @@ def _mapped(value: Any, change: Any) -> Any:
 
 
 def _mapped_object(value: Any, change: Any) -> Any:
-    if isinstance(value, int | float | str | bytes | bool) or value is None:
+    """A twin of any other object, as it copies itself; only its tensors are changed as told."""
+    if isinstance(value, int | float | str | bytes | bool | type) or value is None:
         return value
-    if hasattr(value, "__dict__") and not hasattr(value, "__slots__"):
-        twin = copy.copy(value)
-        for name, part in vars(value).items():
-            object.__setattr__(twin, name, change(part))
-        return twin
-    return copy.deepcopy(value)
+    memo = {id(tensor): change(tensor) for tensor in tensors(value)}
+    try:
+        return copy.deepcopy(value, memo)
+    except (
+        Exception
+    ):  # what a script puts into a batch need not be made to be copied (locks, files)
+        return value
 
 
 def _versions(value: Any) -> list[int]:
-    if isinstance(value, torch.Tensor):
-        return [value._version]
-    if isinstance(value, dict):
-        value = list(value.values())
-    elif not isinstance(value, list | tuple):
-        value = list(vars(value).values()) if hasattr(value, "__dict__") else []
-    return [version for part in value for version in _versions(part)]
+    return [-1 if tensor.is_inference() else tensor._version for tensor in tensors(value)]

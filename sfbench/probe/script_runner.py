@@ -13,7 +13,6 @@ import types
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from sfbench.common.schema import RankFailure, RankJob
@@ -21,6 +20,7 @@ from sfbench.probe import checkout
 from sfbench.probe.batchsize import BatchSizeHooks
 from sfbench.probe.device import asks_for_a_device
 from sfbench.probe.ending import script_ended
+from sfbench.probe.fresh import OwnThreads, start_afresh
 from sfbench.probe.group_repairs import GroupHooks
 from sfbench.probe.patches import Patches
 from sfbench.probe.session import Session
@@ -112,14 +112,18 @@ def _run_script(job: RankJob) -> None:
     sys.modules["__main__"] = main
     sys.argv = [path, *job.args]
     sys.path[0:1] = [str(Path(path).parent)]
-    np.random.seed()
-    # Ranks come from a fork server: neither its random numbers nor its start method are theirs.
-    multiprocessing.set_start_method(None, force=True)
+    start_afresh()
     # Workers that start by spawn rebuild path and folder from these.
     multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined] # noqa: PTH109
     source = Path(path).read_bytes()
     # This module's own __future__ imports are not the script's.
-    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+    code = compile(source, path, "exec", dont_inherit=True)
+    threads = OwnThreads()
+    threads.watch()
+    try:
+        exec(code, main.__dict__)
+    finally:
+        threads.forget()
 
 
 def _ended(session: Session) -> None:

@@ -154,6 +154,8 @@ class Optimizer:
     scheduler_line: str = ""
     scheduler_steps: tuple[int, ...] = ()
     """Steps of the scheduler between the first updates."""
+    scheduler_stepped_by: str = ""
+    """The library that steps it once per rank on purpose; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

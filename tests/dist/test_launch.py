@@ -24,6 +24,7 @@ from sfbench.launch.outcome import LaunchError, LaunchOutcome, Progress
 from sfbench.plan.sweep_plan import NodeJob
 from sfbench.protocol import record_file
 from sfbench.common.schema import RankJob
+from sfbench.launch.servers import FEWEST, servers_for
 
 HERE = Path(__file__).parent
 ENTRY = "entries:dispatch"
@@ -55,7 +56,9 @@ def run(launcher: LocalLauncher, tmp_path: Path) -> Iterator[Run]:
         node_job(tmp_path, script, nproc, **rest), ignore
     )
     kinds = sorted(name_of(process) for process in psutil.Process().children(recursive=True))
-    assert kinds == ["forkserver", "resource_tracker", "sfbench.launch"]
+    servers = kinds.count("forkserver")  # as many as the cores allow
+    assert kinds == ["forkserver"] * servers + ["resource_tracker", "sfbench.launch"]
+    assert servers == servers_for(max(FEWEST, servers))
 
 
 def node_job(
@@ -377,7 +380,8 @@ def a_killed_host(folder: str) -> None:
         error = failure(outcome)
         assert error.kind == "launcher"
         assert "was killed by SIGKILL" in error.message
-        assert len(pids) == 7  # host, fork server, resource tracker, two ranks, a child of each
+        # Host, fork servers, resource tracker, two ranks, a child of each
+        assert len(pids) == 6 + servers_for(2)
         assert all_gone(pids)
         again = launcher.run(node_job(Path(folder, "b"), "tells_environment", 2), ignore)
         assert again.status == "ok"
@@ -438,7 +442,7 @@ def test_nothing_outlives_the_command_line_process(number: signal.Signals, tmp_p
         driver.send_signal(number)
 
         # THEN all that it started ends too
-        assert len(pids) == 7
+        assert len(pids) == 6 + servers_for(2)
         assert all_gone(pids)
         said = driver.stdout.read()
     assert said == ("interrupted\n" if number == signal.SIGINT else "")

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from sfbench.analyze.measured import SAME_BATCH
 from sfbench.analyze.parts import COMMUNICATION, COMPUTE, DATA, PARTS, Part
-from sfbench.analyze.warnings import SAME_BATCH
 from sfbench.common import units
 from sfbench.gating.calibration_files import OLD_DAYS
 from sfbench.gating.gate_report import CalibrationNote, GateReport, Rate, SideReport, Verdict

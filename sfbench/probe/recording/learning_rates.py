@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from types import FrameType
 from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -11,6 +13,8 @@ from sfbench.probe.patches import Patches
 from sfbench.probe.recording.call_site import Place
 from sfbench.protocol.evidence import Optimizer
 
+_ONCE_PER_RANK = {"accelerate.scheduler"}
+"""Modules that step a scheduler once per rank and update, so that schedules are in samples."""
 UPDATES = 64
 """Updates between which scheduler steps are counted."""
 
@@ -25,7 +29,19 @@ class _Seen:
         self.rate = float(group.get("initial_lr", group["lr"]))
         self.scheduler: str | None = None
         self.line = ""
+        self.stepped_by = ""
         self.windows: list[int] = []
+
+
+def _stepped_by() -> str:
+    """The library among ``_ONCE_PER_RANK`` that calls a scheduler's step just now."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module in _ONCE_PER_RANK:
+            return module.partition(".")[0]
+        frame = frame.f_back
+    return ""
 
 
 class RateWatch:
@@ -64,6 +80,7 @@ class RateWatch:
                 scheduler=seen.scheduler,
                 scheduler_line=seen.line,
                 scheduler_steps=tuple(seen.windows),
+                scheduler_stepped_by=seen.stepped_by,
             )
             for seen in self._seen.values()
         )
@@ -86,5 +103,6 @@ class RateWatch:
             return  # before the first update: the step that its constructor makes
         if seen.scheduler is None:
             seen.scheduler, seen.line = type(scheduler).__name__, self._place.line()
+            seen.stepped_by = _stepped_by()
         if len(seen.windows) < UPDATES:
             self._steps[id(scheduler.optimizer), id(scheduler)] += 1

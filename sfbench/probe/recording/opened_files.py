@@ -21,6 +21,8 @@ _MOST_WRITTEN = 400
 _MOST_READ = 2000
 _WRITES = frozenset("wax")
 _TO_WRITE = os.O_WRONLY | os.O_RDWR
+_NAMELESS = os.O_TMPFILE
+"""The path is a folder then, and what is opened is a file in it that nobody else can see."""
 _NOT_DATA = ("/dev/", "/proc/", "/sys/")
 # Caches of tools, which are made for several processes at once.
 _LOCK = ".lock"
@@ -78,7 +80,9 @@ class FileWatch:
 
     def _around_open(self, original: Any) -> Any:
         def open_file(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-            if self._inside or not isinstance(file, str | os.PathLike) or not isinstance(mode, str):
+            # What an opener opens is seen where it does so.
+            plain = isinstance(file, str | os.PathLike) and kwargs.get("opener") is None
+            if self._inside or not plain or not isinstance(mode, str):
                 return original(file, mode, *args, **kwargs)
             writes = not _WRITES.isdisjoint(mode)
             if not writes and not self._reading():
@@ -90,7 +94,8 @@ class FileWatch:
     def _around_os_open(self, original: Any) -> Any:
         def open_file(path: Any, flags: int, *args: Any, **kwargs: Any) -> Any:
             writes = bool(flags & _TO_WRITE)
-            plain = isinstance(path, str | os.PathLike) and kwargs.get("dir_fd") is None
+            named = flags & _NAMELESS != _NAMELESS
+            plain = isinstance(path, str | os.PathLike) and kwargs.get("dir_fd") is None and named
             if self._inside or not plain or not (writes or self._reading()):
                 return original(path, flags, *args, **kwargs)
             mode = "a" if flags & os.O_APPEND else "w"

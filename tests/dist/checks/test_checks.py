@@ -93,15 +93,15 @@ FAULTS = [
 ]
 
 CONTROLS = [
-    ("independent-copies", ("flattened", "sharded", "joined")),
+    ("independent-copies", ("flattened", "sharded", "joined", "diverged")),
     ("data-sharding", ("own_shard", "shared_stream", "padded", "synthetic", "model_parallel")),
-    ("data-sharding", ("halves", "own_batches_apart")),
+    ("data-sharding", ("halves", "own_batches_apart", "endless", "repeated")),
     ("epoch-shuffle", ("set_epoch", "batch_sampler", "own_shuffle", "one_epoch")),
     ("epoch-shuffle", ("looked_at", "in_order")),
     ("split-leak", ("seeded", "shards")),
     ("uneven-inputs", ("dropped", "joined", "least")),
     ("checkpoint-keys", ("bare", "own_name", "averaged")),
-    ("checkpoint-writers", ("own_names", "first_rank", "sharded_folder", "in_turn")),
+    ("checkpoint-writers", ("own_names", "first_rank", "sharded_folder", "in_turn", "temporary")),
     ("download-race", ("once", "guarded", "turned_guard", "saved")),
     ("accumulation-sync", ("no_sync", "by_flag", "two_views")),
     ("learning-rate", ("per_update", "per_epoch", "two_in_turn")),

@@ -1,7 +1,8 @@
-"""Variants: one_path, one_log | own_names, first_rank, sharded_folder, in_turn."""
+"""Variants: one_path, one_log | own_names, first_rank, sharded_folder, in_turn, temporary."""
 
 import logging
 import sys
+import tempfile
 from pathlib import Path
 
 import job
@@ -17,6 +18,12 @@ if variant == "one_log":
     log.addHandler(logging.FileHandler(out / "train.log"))
 elif variant == "own_names":
     log.addHandler(logging.FileHandler(out / f"train-{job.RANK}.log"))
+if variant == "temporary":
+    for make in (tempfile.NamedTemporaryFile, tempfile.TemporaryFile, tempfile.SpooledTemporaryFile):
+        with make() as scratch:
+            scratch.write(b"of this rank alone")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "scratch").write_text("of this rank alone")
 log.warning("rank %s begins", job.RANK)
 data = job.Rows()
 sampler = DistributedSampler(data)

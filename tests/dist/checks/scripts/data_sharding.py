@@ -1,6 +1,8 @@
 """Variants: no_sampler, same_seed, augmented, random_inside, whole_stream, own_batches |
-own_shard, shared_stream, padded, synthetic, model_parallel, halves, own_batches_apart."""
+own_shard, shared_stream, padded, synthetic, model_parallel, halves, own_batches_apart, endless,
+repeated."""
 
+import itertools
 import random
 import sys
 
@@ -16,7 +18,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler
 
 variant = sys.argv[1]
 
@@ -38,6 +40,30 @@ class RandomInside(job.Rows):
 
     def __getitem__(self, index):
         return super().__getitem__(self.random.randrange(len(self)))
+
+
+class Endless(Sampler):
+    """Batches of one epoch after the other, in one pass: what keeps workers busy."""
+
+    def __init__(self, inner):
+        self.inner, self.epochs = inner, itertools.count()
+
+    def __iter__(self):
+        for epoch in self.epochs:
+            self.inner.set_epoch(epoch)
+            yield from BatchSampler(self.inner, 4, True)
+
+    def __len__(self):
+        return len(self.inner) // 4
+
+
+class Repeated(DistributedSampler):
+    """Each sample three times, to one rank after the other, as repeated augmentation wants it."""
+
+    def __iter__(self):
+        generator = torch.Generator().manual_seed(self.epoch)
+        order = torch.randperm(len(self.dataset), generator=generator).repeat_interleave(3)
+        return iter(order[self.rank :: self.num_replicas][: self.num_samples].tolist())
 
 
 class Synthetic(job.Rows):
@@ -91,6 +117,12 @@ def loader_of():
         return DataLoader(Stream(0, 1), batch_size=4)
     if variant == "shared_stream":
         return DataLoader(Stream(job.RANK, job.WORLD_SIZE), batch_size=4)
+    if variant == "endless":
+        data = job.Rows()
+        return DataLoader(data, batch_sampler=Endless(DistributedSampler(data)))
+    if variant == "repeated":
+        data = Augmented()
+        return DataLoader(data, batch_size=4, sampler=Repeated(data))
     if variant in ("random_inside", "padded"):
         data = RandomInside() if variant == "random_inside" else job.Rows(63)
         return DataLoader(data, batch_size=4, sampler=DistributedSampler(data, seed=3))
@@ -126,7 +158,7 @@ if variant not in ("same_seed", "own_batches"):
 for epoch in range(4):
     if isinstance(getattr(loader, "sampler", None), DistributedSampler):
         loader.sampler.set_epoch(epoch)
-    for x, y in loader:
+    for x, y in itertools.islice(loader, 200):
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
         optimizer.step()

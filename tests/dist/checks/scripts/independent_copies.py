@@ -1,5 +1,6 @@
-"""Variants: no_group, not_wrapped, around, second_model, apart | flattened, sharded, joined."""
+"""Variants: no_group, not_wrapped, around, second_model, apart | flattened, sharded, joined, diverged."""
 
+import math
 import sys
 
 import job
@@ -27,7 +28,7 @@ def average(model):
 def make(model):
     if variant == "sharded":
         return fully_shard(model)
-    return DDP(model) if variant in ("around", "second_model", "joined") else model
+    return DDP(model) if variant in ("around", "second_model", "joined", "diverged") else model
 
 
 if variant != "no_group":
@@ -51,7 +52,8 @@ for epoch in range(4):
             logits = (model.module if variant == "around" else model)(x)
             if variant == "second_model":
                 logits = head(logits)
-            F.cross_entropy(logits, y).backward()
+            loss = F.cross_entropy(logits, y)
+            (loss * math.inf if variant == "diverged" else loss).backward()
             if variant in ("flattened", "apart"):
                 average(model)
             optimizer.step()
