@@ -11,11 +11,14 @@ import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import axe_core_python
 import pytest
 from PIL import Image, ImageStat
+from pypdf import PdfReader
 
 from sfbench.collect.result import load_result
 from sfbench.common.files import write_whole
+from sfbench.common.schema import SweepResult
 from sfbench.report.html import render_html
 
 GOLDEN = load_result(Path(__file__).parents[1] / "golden" / "sweep-schema1.json")
@@ -43,8 +46,10 @@ FRAME = """<!DOCTYPE html><html><body style="margin:0">
 const frame = document.getElementById("f");
 frame.onload = () => {{
   const page = frame.contentDocument.documentElement;
-  const tables = [...page.querySelectorAll(".scroll")];
+  const tables = [...page.querySelectorAll(".scroll")].filter((t) => !t.closest("figure"));
   document.body.dataset.page = page.scrollWidth + "/" + page.clientWidth;
+  const cell = page.querySelector(".points tbody tr td .meter").getBoundingClientRect();
+  document.body.dataset.seen = cell.right <= page.clientWidth;
   document.body.dataset.scrolling = tables.filter((t) => t.scrollWidth > t.clientWidth).length;
 }};
 </script></body></html>"""
@@ -138,6 +143,76 @@ def test_the_page_never_scrolls_sideways(report: Path, tmp_path: Path, width: in
     found = re.search(r'data-page="(\d+)/(\d+)"', shown.dom)
     assert found is not None, shown.dom
     assert found[1] == found[2]
+    assert 'data-seen="true"' in shown.dom  # the efficiency needs no scrolling at any width
     scrolling = re.search(r'data-scrolling="(\d+)"', shown.dom)
     assert scrolling is not None
     assert (int(scrolling[1]) > 0) is (width < 1000)
+
+
+AXE = Path(axe_core_python.__file__).with_name("axe.min.js")
+RUN_AXE = """<script>
+document.querySelectorAll("details").forEach((d) => (d.open = true));
+axe.run().then((found) => {
+  document.body.dataset.axe = found.violations
+    .map((v) => v.id + ": " + v.nodes.map((n) => n.html.slice(0, 80)).join(" | ")).join("; ") || "clean";
+});
+</script>"""
+
+
+def hostile() -> SweepResult:
+    long = "x" * 10_000 + "\u202e</title><script>alert(1)</script>"
+    env = replace(GOLDEN.environment, host=long, command=long, cpu=long)
+    checks = (replace(GOLDEN.checks[0], evidence=long), *GOLDEN.checks)
+    points = (*GOLDEN.points[:4], replace(GOLDEN.points[4], error=long))
+    return replace(
+        GOLDEN, name=long, target=long, environment=env, checks=checks, points=points,
+        warnings=(long,),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["dark", "light"])
+def test_the_page_is_accessible(tmp_path: Path, scheme: int) -> None:
+    # GIVEN the page without its policy, so that a script can look at it
+    page = render_html([GOLDEN, replace(GOLDEN, name="another")], GOLDEN)
+    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
+    path = tmp_path / "axe.html"
+    script = f"<script>{AXE.read_text(encoding='utf-8')}</script>{RUN_AXE}"
+    write_whole(path, page.replace("</body>", f"{script}</body>"))
+
+    shown = browse(
+        path,
+        tmp_path,
+        f"--blink-settings=preferredColorScheme={scheme}",
+        "--virtual-time-budget=60000",
+        "--dump-dom",
+    )
+
+    found = re.search(r'data-axe="([^"]*)"', shown.dom)
+    assert found is not None, shown.console
+    assert found[1] == "clean"
+
+
+def test_hostile_names_neither_run_nor_widen_the_page(tmp_path: Path) -> None:
+    write_whole(tmp_path / "report.html", render_html([hostile()]))
+    frame = tmp_path / "frame.html"
+    frame.write_text(FRAME.format(width=360))
+
+    shown = browse(
+        frame, tmp_path, "--allow-file-access-from-files", "--virtual-time-budget=10000", "--dump-dom"
+    )
+
+    found = re.search(r'data-page="(\d+)/(\d+)"', shown.dom)
+    assert found is not None, shown.dom
+    assert found[1] == found[2]
+    assert "alert" not in shown.console
+
+
+def test_a_print_holds_what_is_folded_on_the_screen(report: Path, tmp_path: Path) -> None:
+    pdf = tmp_path / "report.pdf"
+
+    browse(report, tmp_path, f"--print-to-pdf={pdf}", "--no-pdf-header-footer")
+
+    text = " ".join(" ".join(page.extract_text() for page in PdfReader(pdf).pages).split())
+    for words in ("Looked for and not found", "The worth is", "The numbers", "waits for data"):
+        assert words in text
+    assert "the cause was switched off in the same launch" in text
