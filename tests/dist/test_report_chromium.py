@@ -215,4 +215,4 @@ def test_a_print_holds_what_is_folded_on_the_screen(report: Path, tmp_path: Path
     text = " ".join(" ".join(page.extract_text() for page in PdfReader(pdf).pages).split())
     for words in ("Looked for and not found", "The worth is", "The numbers", "waits for data"):
         assert words in text
-    assert "the cause was switched off in the same launch" in text
+    assert "The worth is measured: the cause was" in text

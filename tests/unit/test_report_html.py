@@ -153,7 +153,7 @@ def test_table_headers_have_a_scope(page: Page) -> None:
 def test_wide_tables_scroll_by_themselves_and_by_keyboard(page: Page) -> None:
     regions = [attrs for attrs in page.all("div") if attrs.get("class") == "scroll"]
     assert len(regions) == len(page.all("table"))
-    assert all(attrs["tabindex"] == "0" and attrs["role"] == "region" for attrs in regions)
+    assert all(attrs["tabindex"] == "0" and attrs["role"] == "group" for attrs in regions)
 
 
 def test_the_language_and_the_viewport_are_told(page: Page) -> None:
