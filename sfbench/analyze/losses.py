@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from sfbench.analyze.parts import PARTS, Part
-from sfbench.common.schema import Point
+from sfbench.common.schema import Interval, Point, Share
+from sfbench.common.units import half_width, is_known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +15,8 @@ class Loss:
     """What one part of the step costs against one device."""
 
     part: Part
-    value: float
-    """Efficiency lost, as a ratio; negative where the part weighs less than at 1 device."""
+    lost: Interval
+    """Efficiency, as a ratio; negative where the part weighs less than at 1 device."""
 
 
 def losses(point: Point, one: Point) -> tuple[Loss, ...] | None:
@@ -28,8 +30,45 @@ def losses(point: Point, one: Point) -> tuple[Loss, ...] | None:
         return None
     answer = []
     for part in PARTS:
-        here, there = point.time_share.of(part.id).value, one.time_share.of(part.id).value
-        if here is None or there is None:
+        here, there = point.time_share.of(part.id), one.time_share.of(part.id)
+        if here.value is None or there.value is None:
             return None
-        answer.append(Loss(part=part, value=here - point.efficiency.value * there))
+        answer.append(Loss(part=part, lost=against_one(here, there, point)))
     return tuple(answer)
+
+
+def known_losses(point: Point, one: Point) -> tuple[Loss, ...] | None:
+    """The same, but None as well where one of them is no figure."""
+    found = losses(point, one)
+    told = found is not None and all(is_told(loss.part, loss.lost, point, one) for loss in found)
+    return found if told else None
+
+
+def is_told(part: Part, lost: Interval, point: Point, one: Point | None) -> bool:
+    """A loss is a figure only where the shares that it is made of are."""
+    shares = [p.time_share.of(part.id) for p in (point, one) if p and p.time_share]
+    return is_known(lost) and all(is_known(share) for share in shares if share.value is not None)
+
+
+def against_one(here: Share | Interval, there: Share | Interval | None, point: Point) -> Interval:
+    """``here`` - efficiency * ``there``; the interval joins all three as independent.
+
+    Without ``there``, or without an efficiency, the loss is against a device that does nothing but
+    compute: ``here`` itself.
+    """
+    assert here.value is not None
+    own = half_width(here)
+    if there is None or there.value is None or point.efficiency is None:
+        return _interval(here.value, own)
+    efficiency = point.efficiency.value
+    value = here.value - efficiency * there.value
+    halves = (half_width(there), half_width(point.efficiency))
+    if own is None or halves[0] is None or halves[1] is None:
+        return _interval(value, None)
+    return _interval(value, math.hypot(own, efficiency * halves[0], there.value * halves[1]))
+
+
+def _interval(value: float, half: float | None) -> Interval:
+    if half is None:
+        return Interval(value=value, low=None, high=None)
+    return Interval(value=value, low=value - half, high=value + half)

@@ -1,7 +1,8 @@
 """Numbers to text for people: the only place that does it.
 
 No text shows more digits than the number's interval justifies: the last digit is that of the first
-digit of the half-width. Without an interval three digits are shown.
+digit of the half-width, and at least two digits stand. Without an interval three digits are shown.
+What is not known at all is no figure: ``is_known`` decides that for every text.
 """
 
 from __future__ import annotations
@@ -17,6 +18,15 @@ DIGITS = 3
 MAX_DIGITS = 4
 """Even where the interval is narrower."""
 
+UNKNOWN = "?"
+"""Stands where a ratio is known too badly to be a figure."""
+UNKNOWN_HALF = 0.20
+"""A ratio of the step, or of efficiency, known no better than this is no figure."""
+SAID_HALF = 0.05
+"""Less well known than this, in parts of the step or of a rate, a half-width is said beside it."""
+LOPSIDED = 1.25
+"""An interval whose longer side is this many times the shorter is given by its ends."""
+
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 
@@ -30,16 +40,45 @@ def half_width(interval: Interval | Share | None) -> float | None:
     return max(interval.high - interval.value, interval.value - interval.low)
 
 
+def is_known(ratio: Interval | Share | None) -> bool:
+    """Whether a ratio of the step, or efficiency points, may be told as a figure.
+
+    Without an interval nothing is known of it, whatever its value.
+    """
+    half = half_width(ratio)
+    return half is not None and half <= UNKNOWN_HALF
+
+
+def share(ratio: Interval | Share | None) -> str:
+    """``12%``; ``12% ±7`` where that matters; ``?`` where it is not known."""
+    if ratio is None or ratio.value is None:
+        return MISSING
+    half = half_width(ratio)
+    if half is None or not is_known(ratio):
+        return UNKNOWN
+    return (
+        f"{percent(ratio.value)} ±{100 * half:.0f}" if half >= SAID_HALF else percent(ratio.value)
+    )
+
+
 def rate(value: float | None, half: float | None = None) -> str:
     """``2560``: samples per second, the unit not said."""
     return MISSING if value is None else _rounded(value, half)
 
 
 def rate_interval(interval: Interval | None) -> str:
-    """``2560 ±30``."""
+    """``2560 ±30``; ``610 to 1650`` where it is lopsided."""
     if interval is None:
         return MISSING
-    return _with_half(interval.value, half_width(interval), 1.0)
+    return _with_half(interval, 1.0)
+
+
+def rate_cell(interval: Interval | None) -> str:
+    """``2560``; with its half-width where that is more than a few percent."""
+    half = half_width(interval)
+    if interval is None or half is None or half < SAID_HALF * interval.value:
+        return rate(None if interval is None else interval.value, half)
+    return rate_interval(interval)
 
 
 def seconds(value: float | None, half: float | None = None) -> str:
@@ -55,7 +94,15 @@ def seconds_interval(interval: Interval | Share | None) -> str:
     if interval is None or interval.value is None:
         return MISSING
     scale, unit = _scale(interval.value)
-    return f"{_with_half(interval.value, half_width(interval), scale)} {unit}"
+    return f"{_with_half(interval, scale)} {unit}"
+
+
+def seconds_cell(interval: Interval | None) -> str:
+    """``50.0 ms``; with its half-width where that is more than a few percent."""
+    half = half_width(interval)
+    if interval is None or half is None or half < SAID_HALF * interval.value:
+        return seconds(None if interval is None else interval.value, half)
+    return seconds_interval(interval)
 
 
 def duration(value_s: float) -> str:
@@ -76,11 +123,15 @@ def percent(ratio: float | None, half: float | None = None) -> str:
 
 
 def percent_interval(interval: Interval | Share | None) -> str:
-    """``78% ±1``; ``100%`` where the interval has no width."""
+    """``78% ±1``; ``50% to 120%`` where it is lopsided; ``78% ±?`` without an interval."""
     if interval is None or interval.value is None:
         return MISSING
     half = half_width(interval)
     text = percent(interval.value, half)
+    if half is None:
+        return f"{text} ±{UNKNOWN}"
+    if _lopsided(interval):
+        return f"{percent(interval.low, half)} to {percent(interval.high, half)}"
     return text if not half else f"{text} ±{_half_text(100 * half, _percent_decimals(half))}"
 
 
@@ -90,19 +141,25 @@ def points(ratio: float, half: float | None = None) -> str:
 
 
 def points_interval(interval: Interval) -> str:
-    """``12 (±2)``: efficiency points."""
+    """``12 (±2)``: efficiency points; ``3 to 57`` or ``?`` where they are not known well."""
     half = half_width(interval)
+    if not is_known(interval):
+        low, high = interval.low, interval.high
+        some = low is not None and high is not None and low > 0
+        return f"{points(low or 0.0)} to {points(high or 0.0)}" if some else UNKNOWN
     text = points(interval.value, half)
     return text if not half else f"{text} (±{_half_text(100 * half, _percent_decimals(half))})"
 
 
 def change(interval: Interval) -> str:
-    """``+12% ±2``: a ratio to a baseline as what changed."""
+    """``+12% ±2``: a ratio to a baseline as what changed; ``-20% to +140%`` where lopsided."""
     half = half_width(interval)
     decimals = _percent_decimals(half)
-    text = f"{_fixed(100 * (interval.value - 1), decimals)}%"
-    sign = "" if text.startswith("-") else "+"
-    return f"{sign}{text}" + (f" ±{_half_text(100 * half, decimals)}" if half else "")
+    if _lopsided(interval) and interval.low is not None and interval.high is not None:
+        return f"{_changed(interval.low, decimals)} to {_changed(interval.high, decimals)}"
+    return _changed(interval.value, decimals) + (
+        f" ±{_half_text(100 * half, decimals)}" if half else ""
+    )
 
 
 def bytes_(value: float) -> str:
@@ -131,10 +188,28 @@ def _percent_decimals(half: float | None) -> int:
     return 1 if half and 100 * half < 0.5 else 0
 
 
-def _with_half(value: float, half: float | None, scale: float) -> str:
+def _changed(ratio: float, decimals: int) -> str:
+    text = f"{_fixed(100 * (ratio - 1), decimals)}%"
+    return text if text.startswith("-") else f"+{text}"
+
+
+def _lopsided(interval: Interval | Share) -> bool:
+    """Whether a half-width would tell a lie: one side is much longer, and that matters."""
+    half = half_width(interval)
+    if half is None or interval.value is None or interval.low is None or interval.high is None:
+        return False
+    sides = sorted((interval.high - interval.value, interval.value - interval.low))
+    return half > 2 * SAID_HALF * abs(interval.value) and sides[1] > LOPSIDED * sides[0]
+
+
+def _with_half(interval: Interval | Share, scale: float) -> str:
+    value, half = interval.value or 0.0, half_width(interval)
     if half is None:
         return _rounded(value / scale, None)
     decimals = _decimals(value / scale, half / scale)
+    if _lopsided(interval) and interval.low is not None and interval.high is not None:
+        low, high = interval.low / scale, interval.high / scale
+        return f"{_fixed(low, decimals)} to {_fixed(high, decimals)}"
     return f"{_fixed(value / scale, decimals)} ±{_half_text(half / scale, decimals)}"
 
 
@@ -152,8 +227,8 @@ def _decimals(value: float, half: float | None) -> int:
         return max(narrowest, 0)
     if value == 0:
         return min(-math.floor(math.log10(half)), max(narrowest, 0))
-    # One digit stands even where the interval is wider than the value: 0 would be another value.
-    return max(min(-math.floor(math.log10(half)), max(narrowest, 0)), -size)
+    # Two digits stand even where the interval is wider than the value: fewer are another value.
+    return max(min(-math.floor(math.log10(half)), max(narrowest, 0)), 1 - size)
 
 
 def _half_text(half: float, decimals: int) -> str:

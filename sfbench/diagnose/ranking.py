@@ -13,12 +13,16 @@ _SEVERITIES = ("bottleneck", "contributor", "info")
 def loss(point: Point, one: Point | None) -> float:
     """All that can be regained at a point, as a ratio.
 
-    Against one device 1 - efficiency. At 1 device, or without it, what a device that does nothing
+    Against one device 1 - efficiency; where devices share cores, what lies below the most that
+    those cores allow. At 1 device, or without it, what a device that does nothing
     but compute would have more: 1, of which each diagnosis takes its own share.
     """
     if one is None or point.devices == 1 or point.efficiency is None:
         return 1.0
-    return max(0.0, 1.0 - point.efficiency.value)
+    most = point.best_possible_efficiency
+    if most is None or point.efficiency.value >= most:
+        most = 1.0
+    return max(0.0, most - point.efficiency.value)
 
 
 def ranked(
@@ -48,9 +52,10 @@ def _floor(regain: Interval) -> Interval:
 
 
 def _scaled(regain: Interval, scale: float) -> Interval:
-    """The value within the loss; where the interval would leave it out, it ends there."""
+    """The value within the loss, and its interval with it."""
     if scale == 1.0:
         return regain
     value = regain.value * scale
     low = None if regain.low is None else min(regain.low, value)
-    return replace(regain, value=value, low=low)
+    high = None if regain.high is None else max(value, regain.high * scale)
+    return replace(regain, value=value, low=low, high=high)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from sfbench.analyze.batch_curve import BatchCurve
 from sfbench.analyze.intervals import widened
+from sfbench.analyze.losses import against_one
 from sfbench.analyze.parts import COMPUTE
 from sfbench.analyze.shares import SYSTEMATIC
 from sfbench.common import units
 from sfbench.common.schema import Diagnosis, Interval, Share
 from sfbench.diagnose.case import Case
 from sfbench.diagnose.numbers import Evidence, rounded
-from sfbench.diagnose.recoverable import against_one
 from sfbench.diagnose.severity import Judgement, judge
 
 ID = "small-batch"

@@ -124,11 +124,15 @@ def _parts(before: Mapping[int, Point], after: Mapping[int, Point]) -> list[Comp
 
 
 def _part_s(point: Point) -> dict[Part, float]:
-    """Seconds of the step that each part takes, where it was measured."""
+    """Seconds of the step that each part takes, where that is known."""
     if point.time_share is None or point.step_s is None:
         return {}
-    shares = {part: point.time_share.of(part.id).value for part in PARTS}
-    return {part: s * point.step_s.value for part, s in shares.items() if s is not None}
+    shares = {part: point.time_share.of(part.id) for part in PARTS}
+    return {
+        part: share.value * point.step_s.value
+        for part, share in shares.items()
+        if share.value is not None and units.is_known(share)
+    }
 
 
 def _signed_seconds(value: float) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from sfbench.analyze.losses import losses
+from sfbench.analyze.losses import known_losses
 from sfbench.analyze.parts import PARTS
 from sfbench.common import units
 from sfbench.common.schema import Point, StepQuantiles, SweepResult
@@ -130,10 +130,10 @@ def _waterfall(result: SweepResult) -> Iterator[Drawing]:
 
 def _losses_grid(point: Point, one: Point) -> Grid:
     rows = [("ideal", "100%")]
-    found = losses(point, one)
+    found = known_losses(point, one)
     if found is None:
         rows.append(("lost, not told apart", units.MISSING))
-    rows += [(loss.part.label, f"{units.points(-loss.value)} points") for loss in found or ()]
+    rows += [(loss.part.label, f"{units.points(-loss.lost.value)} points") for loss in found or ()]
     rows.append(("achieved", units.percent_interval(point.efficiency)))
     return Grid(columns=("part of the step", "efficiency"), rows=tuple(rows))
 
@@ -142,7 +142,7 @@ def _shares_grid(result: SweepResult) -> Grid:
     rows = [
         (
             str(p.devices),
-            *(units.percent_interval(p.time_share.of(part.id)) for part in PARTS),
+            *(units.share(p.time_share.of(part.id)) for part in PARTS),
         )
         for p in result.points
         if p.time_share is not None

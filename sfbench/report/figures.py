@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 
-from sfbench.analyze.losses import Loss, losses
+from sfbench.analyze.losses import Loss, known_losses
 from sfbench.analyze.parts import PARTS, Part
 from sfbench.common import units
 from sfbench.common.schema import Interval, Point, StepQuantiles, SweepResult, TimeShare
@@ -141,11 +141,9 @@ def waterfall(point: Point, one: Point) -> Figure:
     """From ideal to achieved at one device count; one hatched fall where losses are not known."""
     assert point.efficiency is not None
     efficiency = point.efficiency.value
-    shares = (point.time_share, one.time_share)
-    sure = all(s is not None and not is_unknown(s) for s in shares)
-    found = losses(point, one) if sure else None
-    named = [loss for loss in found or () if abs(loss.value) >= MENTIONED]
-    steps = sorted(named, key=lambda loss: -loss.value)
+    found = known_losses(point, one)
+    named = [loss for loss in found or () if abs(loss.lost.value) >= MENTIONED]
+    steps = sorted(named, key=lambda loss: -loss.lost.value)
     labels = [loss.part.label for loss in steps] if found is not None else [UNKNOWN_PARTS]
 
     def draw(axes: Axes) -> None:
@@ -172,11 +170,11 @@ def _falls(axes: Axes, steps: Sequence[Loss]) -> float:
     """Draw each loss where the one before left off; returns the furthest place reached."""
     at, furthest = 1.0, 1.0
     for row, loss in enumerate(steps, start=1):
-        low, high = sorted((at, at - loss.value))
+        low, high = sorted((at, at - loss.lost.value))
         _wide_bar(axes, row, low, high - low, COLOURS[loss.part.id])
-        sign = "+" if loss.value < 0 else ""
-        _label(axes, row, high, f"{sign}{units.points(-loss.value)}")
-        at -= loss.value
+        sign = "+" if loss.lost.value < 0 else ""
+        _label(axes, row, high, f"{sign}{units.points(-loss.lost.value)}")
+        at -= loss.lost.value
         furthest = max(furthest, high)
     return furthest
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sfbench.analyze.losses import losses
+from sfbench.analyze.losses import known_losses
 from sfbench.common import units
 from sfbench.common.schema import Point, SweepResult
 from sfbench.report.cause_words import words_of
-from sfbench.report.result_rows import is_unknown
 from sfbench.report.sentences import MENTIONED, first_fix, regain_points
 
 ROOM = 0.09
@@ -94,10 +93,9 @@ def _segments(point: Point, one: Point | None) -> Iterator[Segment]:
 
 
 def _known_losses(point: Point, one: Point | None) -> list[tuple[str, str, float]] | None:
-    if one is None or point.time_share is None or is_unknown(point.time_share):
-        return None
-    found = losses(point, one)
-    named = [(x.part.id, x.part.label, x.value) for x in found or () if x.value >= MENTIONED]
+    found = known_losses(point, one) if one is not None else None
+    sized = [(x.part.id, x.part.label, x.lost.value) for x in found or ()]
+    named = [loss for loss in sized if loss[2] >= MENTIONED]
     return sorted(named, key=lambda loss: -loss[2]) or None
 
 

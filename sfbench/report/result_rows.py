@@ -6,16 +6,10 @@ from dataclasses import dataclass
 
 from sfbench.analyze.parts import PARTS, Part
 from sfbench.common import units
-from sfbench.common.schema import Interval, Point, SweepResult, TimeShare
+from sfbench.common.schema import Point, SweepResult, TimeShare
 
 LOOK_BELOW = 0.95
 """The least efficient point is pointed at where its efficiency is below this."""
-
-UNKNOWN = "?"
-UNKNOWN_HALF = 0.20
-"""A time share known no better than this is no figure: the table shows ``UNKNOWN``."""
-SAID_HALF = 0.05
-"""Less well known than this, its half-width is said beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,21 +68,17 @@ def _row(point: Point, parts: tuple[Part, ...], *, look_here: bool) -> Row:
     return Row(
         devices=point.devices,
         status=point.status,
-        samples_per_s=units.rate(*_value_and_half(point.samples_per_s)),
+        samples_per_s=units.rate_cell(point.samples_per_s),
         ideal=units.rate(point.ideal_samples_per_s, _ideal_half(point)),
         efficiency=units.percent_interval(point.efficiency),
-        step=units.seconds(*_value_and_half(point.step_s)),
+        step=units.seconds_cell(point.step_s),
         batch=units.MISSING
         if point.batch_per_device is None
         else units.count(round(point.batch_per_device, 1)),
-        shares=tuple(_share(point.time_share, part) for part in parts),
+        shares=tuple(share_cell(point.time_share, part) for part in parts),
         note=point_note(point),
         look_here=look_here,
     )
-
-
-def _value_and_half(interval: Interval | None) -> tuple[float | None, float | None]:
-    return (None if interval is None else interval.value), units.half_width(interval)
 
 
 def _ideal_half(point: Point) -> float | None:
@@ -100,21 +90,14 @@ def _ideal_half(point: Point) -> float | None:
     return half * point.ideal_samples_per_s / point.samples_per_s.value
 
 
-def _share(shares: TimeShare | None, part: Part) -> str:
-    if shares is None:
-        return units.MISSING
-    one = shares.of(part.id)
-    half = units.half_width(one)
-    if half is not None and half > UNKNOWN_HALF:
-        return UNKNOWN
-    if half is not None and half >= SAID_HALF:
-        return f"{units.percent(one.value)} ±{100 * half:.0f}"
-    return units.percent(one.value)
+def share_cell(shares: TimeShare | None, part: Part) -> str:
+    """One part of one point."""
+    return units.MISSING if shares is None else units.share(shares.of(part.id))
 
 
 def is_unknown(shares: TimeShare) -> bool:
     """Whether some part is known too badly to be a figure."""
-    return any(_share(shares, part) == UNKNOWN for part in PARTS)
+    return any(share_cell(shares, part) == units.UNKNOWN for part in PARTS)
 
 
 def _has_column(part: Part, result: SweepResult) -> bool:

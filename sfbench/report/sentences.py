@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sfbench.analyze.losses import losses
+from sfbench.analyze.losses import is_told, losses
 from sfbench.analyze.parts import COMPUTE, PARTS, STRAGGLER, Part
 from sfbench.common import units
-from sfbench.common.schema import Diagnosis, Point, SweepResult, TimeShare
-from sfbench.report.result_rows import UNKNOWN, UNKNOWN_HALF, is_unknown, worst_point
+from sfbench.common.schema import Diagnosis, Interval, Point, SweepResult, TimeShare
+from sfbench.report.result_rows import is_unknown, worst_point
 
 MENTIONED = 0.005
 """Parts that lose less than half a point are not named."""
@@ -53,12 +53,18 @@ def headline(result: SweepResult) -> str:
         return f"{_devices(failed[-1])} failed: only 1 device could be measured."
     if point.devices == 1:
         return "1 device measured: add device counts to see how it scales."
-    if (units.half_width(point.efficiency) or 0.0) > UNCERTAIN:
-        low, high = units.percent(point.efficiency.low), units.percent(point.efficiency.high)
-        return f"{point.devices} devices: too uncertain to say, {low} to {high} efficiency."
-    times = units.count(float(f"{point.efficiency.value * point.devices:.2g}"))
-    efficiency = units.percent_interval(point.efficiency)
-    return f"{point.devices} devices do the work of {times}: {efficiency} efficiency."
+    return f"{point.devices} devices{_reached(point, point.efficiency)}"
+
+
+def _reached(point: Point, efficiency: Interval) -> str:
+    half, text = units.half_width(efficiency), units.percent_interval(efficiency)
+    if half is None:
+        return f": {text} efficiency, too little measured to rely on."
+    if half > UNCERTAIN:
+        low, high = units.percent(efficiency.low), units.percent(efficiency.high)
+        return f": too uncertain to say, {low} to {high} efficiency."
+    times = units.count(float(f"{efficiency.value * point.devices:.2g}"))
+    return f" do the work of {times}: {text} efficiency."
 
 
 def oversubscribed(result: SweepResult) -> tuple[str, ...]:
@@ -83,7 +89,7 @@ def _scaling(result: SweepResult, one: Point | None) -> Iterator[str]:
     worst = worst_point(result)
     known = [p for p in result.points if p.efficiency is not None and p.devices > 1]
     said = worst or (known[-1] if known else None)
-    if said is not None and (units.half_width(said.efficiency) or 0.0) > UNCERTAIN:
+    if said is not None and not _is_certain(said.efficiency):
         efficiency = units.percent_interval(said.efficiency)
         yield (
             f"{_devices(said)}: {efficiency} efficiency, too uncertain to say what is lost. "
@@ -104,21 +110,40 @@ def _lost_to(point: Point, one: Point | None) -> str:
     if point.time_share is None:
         return ""
     found = losses(point, one) if one is not None else None
-    opening = "" if found is not None else "of each step, in percent: "
-    sized = {loss.part: loss.value for loss in found} if found else _lost_shares(point.time_share)
+    sized = {loss.part: loss.lost for loss in found} if found else _lost_shares(point.time_share)
+    known = {part: lost for part, lost in sized.items() if is_told(part, lost, point, one)}
     named = [
-        f"{part.label} {units.points(value)}{_rank(point, part)}"
-        for part, value in sorted(sized.items(), key=lambda item: -item[1])
-        if abs(value) >= MENTIONED
+        f"{part.label} {_points(lost)}{_rank(point, part)}"
+        for part, lost in sorted(known.items(), key=lambda item: -item[1].value)
+        if abs(lost.value) >= MENTIONED
     ]
-    sentence = opening + ", ".join(named)
-    return f"{sentence[0].upper()}{sentence[1:]}." if named else ""
+    opening = "" if found is not None or not named else "of each step, in percent: "
+    unknown = [part.label for part in sized if part not in known]
+    clauses = [opening + ", ".join(named)] if named else []
+    clauses += [f"not known: {', '.join(unknown)}"] if unknown else []
+    return " ".join(f"{clause[0].upper()}{clause[1:]}." for clause in clauses)
 
 
-def _lost_shares(shares: TimeShare) -> dict[Part, float]:
-    """All parts but computing, as far as they are known."""
-    values = {part: shares.of(part.id).value for part in PARTS if part is not COMPUTE}
-    return {part: value for part, value in values.items() if value is not None}
+def _points(lost: Interval) -> str:
+    """``12``; ``12 ±7`` where that matters."""
+    half = units.half_width(lost) or 0.0
+    return units.points(lost.value) + (f" ±{100 * half:.0f}" if half >= units.SAID_HALF else "")
+
+
+def _lost_shares(shares: TimeShare) -> dict[Part, Interval]:
+    """All parts but computing, as far as they were measured."""
+    found = {part: shares.of(part.id) for part in PARTS if part is not COMPUTE}
+    return {
+        part: Interval(value=share.value, low=share.low, high=share.high)
+        for part, share in found.items()
+        if share.value is not None
+    }
+
+
+def _is_certain(efficiency: Interval | None) -> bool:
+    """Whether what is lost may be told. Without an interval it may not."""
+    half = units.half_width(efficiency)
+    return half is not None and half <= UNCERTAIN
 
 
 def _rank(point: Point, part: Part) -> str:
@@ -134,9 +159,9 @@ def _unknown_shares(result: SweepResult) -> Iterator[str]:
     ]
     if counts:
         yield (
-            f"Time shares at {' and '.join(counts)} devices: those shown as {UNKNOWN} are known no "
-            f"better than ±{100 * UNKNOWN_HALF:.0f} points. Free the machine of other work, or "
-            "give it more --rounds and --seconds."
+            f"Time shares at {' and '.join(counts)} devices: those shown as {units.UNKNOWN} are "
+            f"known no better than ±{100 * units.UNKNOWN_HALF:.0f} points. Free the machine of "
+            "other work, or give it more --rounds and --seconds."
         )
 
 
@@ -147,10 +172,13 @@ def _one_device(one: Point | None) -> Iterator[str]:
     compute, most = one.time_share.compute.value, one.time_share.compute.high
     if (compute if most is None else most) >= WORKING or is_unknown(one.time_share):
         return
-    part, value = max(_lost_shares(one.time_share).items(), key=lambda item: item[1])
+    shares = {p: s for p, s in _lost_shares(one.time_share).items() if units.is_known(s)}
+    if not shares:
+        return
+    part, most_lost = max(shares.items(), key=lambda item: item[1].value)
     yield (
-        f"1 device already computes for only {units.percent(compute)} of its step "
-        f"({part.label} takes {units.percent(value)}): efficiency does not show that."
+        f"1 device already computes for only {units.share(one.time_share.compute)} of its step "
+        f"({part.label} takes {units.share(most_lost)}): efficiency does not show that."
     )
 
 
@@ -178,8 +206,8 @@ def diagnosis_line(diagnosis: Diagnosis) -> str:
 
 def regain_points(text: str) -> str:
     """``12 (±2)`` to ``12 points (±2)``."""
-    value, _, half = text.partition(" ")
-    return f"{value} points {half}".strip()
+    value, _, half = text.partition(" (")
+    return f"{value} points ({half}" if half else f"{value} points"
 
 
 def _failures(result: SweepResult) -> Iterator[str]:

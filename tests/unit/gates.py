@@ -17,7 +17,8 @@ SUBJECT = Subject(target="train", against="main", base_commit="b" * 40, candidat
 NONE: dict[str, float | None] = {"straggler": 0.0, "jitter": 0.0}
 LIGHT = NONE | {"compute": 0.80, "host": 0.05, "communication": 0.13, "data": 0.02}
 HEAVY = NONE | {"compute": 0.616, "host": 0.0385, "communication": 0.1, "data": 0.2455}
-SEEN = SidesParts(base=LIGHT, candidate=HEAVY)
+WIDE: dict[str, float | None] = dict.fromkeys(LIGHT, 0.01)
+SEEN = SidesParts(base=LIGHT, candidate=HEAVY, base_half_width=WIDE, candidate_half_width=WIDE)
 JITTER = (1.0, 1.01, 0.99, 1.005, 0.995, 1.002)
 """What repeats of one launch differ by."""
 

@@ -104,6 +104,29 @@ def test_no_more_is_regained_than_was_lost(values: list[float], efficiency: floa
     assert all(d.regain.low is not None and d.regain.low <= d.regain.value for d in found)
 
 
+def test_on_shared_cores_no_more_is_promised_than_they_allow() -> None:
+    # GIVEN 38 % where shared cores allow 50 %: 12 points can be had, not 62
+    at = Interval(value=0.38, low=0.36, high=0.40)
+    one = Point(devices=1, status="ok", efficiency=Interval(value=1.0, low=1.0, high=1.0))
+    crowded = Point(devices=4, status="ok", efficiency=at, best_possible_efficiency=0.5)
+
+    (found,) = ranked([diagnosis(0.34, 4)], (one, crowded), one)
+
+    assert found.regain.value == pytest.approx(0.12)
+    assert found.regain.high is not None
+    assert found.regain.high < 0.16
+
+
+def test_a_job_that_leaves_its_cores_idle_may_beat_that_limit() -> None:
+    at = Interval(value=0.6, low=0.58, high=0.62)
+    one = Point(devices=1, status="ok", efficiency=Interval(value=1.0, low=1.0, high=1.0))
+    crowded = Point(devices=4, status="ok", efficiency=at, best_possible_efficiency=0.5)
+
+    (found,) = ranked([diagnosis(0.34, 4)], (one, crowded), one)
+
+    assert found.regain.value == pytest.approx(0.34)
+
+
 def test_a_failed_point_has_no_diagnosis() -> None:
     from synthetic import failed
 

@@ -191,7 +191,7 @@ def test_a_part_that_noise_puts_below_nothing_is_not_blamed(after: float) -> Non
 def test_a_part_that_takes_longer_is_named_though_its_share_fell() -> None:
     # GIVEN a step that takes twice as long, half of it compute where it was 80 %
     parts = dict(compute=0.5, host=0.02, communication=0.06, data=0.42)
-    seen = SidesParts(base=LIGHT, candidate=parts)
+    seen = replace(SEEN, candidate=parts)
     (reason,) = report_of(Machine(RATES, [0.5 * r for r in RATES]), seen=seen).reasons
     assert "compute takes 1.3 times as long per sample" in reason
 

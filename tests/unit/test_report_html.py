@@ -264,12 +264,20 @@ def test_a_baseline_stands_beside_the_result() -> None:
     assert compare(GOLDEN, GOLDEN).rows[0].verdict == "no clear change"
 
 
+def known(value: float) -> Share:
+    return Share(value=value, low=value - 0.01, high=value + 0.01)
+
+
 def test_parts_of_the_step_are_compared_the_biggest_change_first() -> None:
     # GIVEN a step of 50.2 ms at 8 devices, and one of twice that, of which data takes 60 %
     point = GOLDEN.points[3]
     assert point.step_s is not None
     assert point.time_share is not None
-    share = replace(point.time_share, data=Share(value=0.6), compute=Share(value=0.376))
+    share = replace(
+        point.time_share,
+        data=Share(value=0.6, low=0.59, high=0.61),
+        compute=Share(value=0.376, low=0.37, high=0.38),
+    )
     slow = replace(point, step_s=Interval(value=0.1004, low=0.1, high=0.101), time_share=share)
     found = compare(replace(GOLDEN, points=(*GOLDEN.points[:3], slow)), GOLDEN)
     assert {row.devices for row in found.parts} == {8}

@@ -33,10 +33,16 @@ def test_shares_that_were_not_measured_show_a_dash() -> None:
     assert [row.shares for row in rows] == [("–",) * 5] * 2
 
 
+def known(value: float, half: float | None = 0.01) -> Share:
+    if half is None:
+        return Share(value=value)
+    return Share(value=value, low=value - half, high=value + half)
+
+
 def test_jitter_has_a_column_where_there_is_any() -> None:
     assert JITTER not in table_rows(GOLDEN).parts
     assert EIGHT.time_share is not None
-    shaken = replace(EIGHT, time_share=replace(EIGHT.time_share, jitter=Share(value=0.05)))
+    shaken = replace(EIGHT, time_share=replace(EIGHT.time_share, jitter=known(0.05)))
     assert JITTER in table_rows(with_points(ONE, shaken)).parts
     assert "5%" in render_table(with_points(ONE, shaken), 120, color=False)
 
@@ -59,7 +65,7 @@ def test_an_uncertain_efficiency_says_nothing_of_losses() -> None:
     vague = replace(EIGHT, efficiency=Interval(value=0.8, low=0.5, high=1.2))
     first, *_ = verdict(with_points(ONE, vague))
     assert first == (
-        "8 devices: 80% ±40 efficiency, too uncertain to say what is lost. "
+        "8 devices: 50% to 120% efficiency, too uncertain to say what is lost. "
         "Free the machine of other work, or give it more --rounds and --seconds."
     )
 
@@ -104,6 +110,32 @@ def test_without_shares_at_one_device_the_parts_of_the_step_are_named() -> None:
     )
 
 
+@pytest.mark.parametrize("half", [2.05, None])
+def test_what_the_table_does_not_know_is_no_figure_anywhere(half: float | None) -> None:
+    # GIVEN data loading that is known to +-205 points, or has no interval at all
+    assert EIGHT.time_share is not None
+    vague = replace(EIGHT, time_share=replace(EIGHT.time_share, data=known(0.38, half)))
+    result = with_points(ONE, vague)
+
+    first, *_ = verdict(result)
+
+    assert first == (
+        "8 devices: 22.7% lost. Communication 9, straggler 3 (rank 5), host contention 1. "
+        "Not known: data loading."
+    )
+    assert " ? " in render_table(result, 120, color=False)
+    assert "38" not in first
+
+
+def test_an_efficiency_without_an_interval_loses_nothing_for_certain() -> None:
+    bare = replace(EIGHT, efficiency=Interval(value=0.41, low=None, high=None))
+    first, *_ = verdict(with_points(ONE, bare))
+    assert first.startswith("8 devices: 41% ±? efficiency, too uncertain to say what is lost.")
+    assert headline(with_points(ONE, bare)) == (
+        "8 devices: 41% ±? efficiency, too little measured to rely on."
+    )
+
+
 def test_without_any_shares_the_loss_stands_alone() -> None:
     bare = replace(EIGHT, time_share=None)
     first, *_ = verdict(with_points(ONE, bare, diagnoses=()))
@@ -112,9 +144,7 @@ def test_without_any_shares_the_loss_stands_alone() -> None:
 
 def test_one_device_that_starves_is_said() -> None:
     assert ONE.time_share is not None
-    starved = replace(
-        ONE.time_share, compute=Share(value=0.4), data=Share(value=0.6), host=Share(value=0.0)
-    )
+    starved = replace(ONE.time_share, compute=known(0.4), data=known(0.6), host=known(0.0))
     lines = verdict(with_points(replace(ONE, time_share=starved), efficient(EIGHT, 0.99)))
     assert lines[1] == (
         "1 device already computes for only 40% of its step (data loading takes 60%): "

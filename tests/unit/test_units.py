@@ -41,7 +41,7 @@ def test_rates(value: float | None, half: float | None, text: str) -> None:
         (412.34, 0.6, "412.3 ±0.6"),
         (412.34, 0.01, "412.3 ±0.1"),
         (412.34, None, "412"),
-        (87.0, 160.0, "90 ±160"),
+        (87.0, 160.0, "87 ±160"),
     ],
 )
 def test_rate_intervals(value: float, half: float | None, text: str) -> None:
@@ -76,7 +76,7 @@ def test_seconds_with_an_interval_share_one_unit() -> None:
         (0.784, 0.012, "78% ±1"),
         (0.784, 0.004, "78.4% ±0.4"),
         (0.784, 0.0001, "78.4% ±0.1"),
-        (0.784, None, "78%"),
+        (0.784, None, "78% ±?"),
         (1.0, 0.0, "100%"),
         (-0.0001, 0.02, "0% ±2"),
     ],
@@ -100,10 +100,42 @@ def test_the_longer_side_of_an_interval_counts() -> None:
 
 def test_points_and_changes() -> None:
     assert units.points_interval(interval(0.12, 0.02)) == "12 (±2)"
-    assert units.points_interval(interval(0.12, None)) == "12"
+    assert units.points_interval(interval(0.12, None)) == "?"
+    assert units.points_interval(interval(0.30, 0.27)) == "3 to 57"
     assert units.change(interval(1.12, 0.02)) == "+12% ±2"
     assert units.change(interval(0.88, 0.02)) == "-12% ±2"
     assert units.change(interval(1.0, None)) == "+0%"
+
+
+def test_a_lopsided_interval_is_given_by_its_ends() -> None:
+    wide = Interval(value=1.65, low=0.89, high=3.06)
+    assert units.change(wide) == "-11% to +206%"
+    assert units.rate_interval(Interval(value=1000.0, low=610.0, high=1650.0)) == "600 to 1600"
+    assert units.percent_interval(Interval(value=0.8, low=0.5, high=1.2)) == "50% to 120%"
+    assert units.seconds_interval(Interval(value=0.1, low=0.06, high=0.17)) == "60 to 170 ms"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (interval(0.12, 0.01), "12%"),
+        (interval(0.12, 0.07), "12% ±7"),
+        (interval(0.38, 2.05), "?"),
+        (interval(0.28, None), "?"),
+        (Share(reason="sharded"), "–"),
+        (interval(0.0, 0.0), "0%"),
+    ],
+)
+def test_a_ratio_that_is_not_known_is_no_figure(ratio: Interval | Share, text: str) -> None:
+    assert units.share(ratio) == text
+    assert units.is_known(ratio) is (text not in {"?", "–"})
+
+
+def test_a_wide_cell_says_its_half_width() -> None:
+    assert units.rate_cell(interval(30846.0, 300.0)) == "30,800"
+    assert units.rate_cell(interval(25306.0, 11000.0)) == "25,000 ±11,000"
+    assert units.seconds_cell(interval(0.05, 0.01)) == "50 ±10 ms"
+    assert units.rate_cell(interval(25306.0, None)) == "25,306"
 
 
 @pytest.mark.parametrize(

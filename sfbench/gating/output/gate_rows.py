@@ -93,9 +93,11 @@ def _share(part: Part, base: SideReport, candidate: SideReport) -> GateRow:
 
 def _part(part: Part, side: SideReport) -> str:
     value, half = side.parts.get(part.id), side.parts_half_width.get(part.id)
-    if value is None or half is None:
-        return units.percent(value)
-    return units.percent_interval(Interval(value=value, low=value - half, high=value + half))
+    if value is None:
+        return units.MISSING
+    if half is None:
+        return units.UNKNOWN
+    return units.share(Interval(value=value, low=value - half, high=value + half))
 
 
 def _percent(value: float | None, found: Estimate | None) -> str:

@@ -250,12 +250,17 @@ def _changes(base: SideReport, candidate: SideReport) -> dict[Part, _Change]:
         before, after = base.parts.get(part.id), candidate.parts.get(part.id)
         if before is None or after is None:
             continue
-        wide = base.parts_half_width.get(part.id), candidate.parts_half_width.get(part.id)
         changes[part] = _Change(
             value=max(after, 0.0) * slower - max(before, 0.0),
-            half_width=math.hypot(wide[0] or 0.0, (wide[1] or 0.0) * slower),
+            half_width=math.hypot(_wide(base, part), _wide(candidate, part) * slower),
         )
     return changes
+
+
+def _wide(side: SideReport, part: Part) -> float:
+    """Without an interval nothing is known of a part."""
+    half = side.parts_half_width.get(part.id)
+    return math.inf if half is None else half
 
 
 def _grew(part: Part, base: SideReport, candidate: SideReport) -> str:
