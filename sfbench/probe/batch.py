@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 
 _DEPTH = 4
+_PLAIN = {dict, list, tuple}
 
 
 def tensors(batch: Any, depth: int = _DEPTH) -> Iterator[torch.Tensor]:
@@ -59,12 +59,25 @@ def _parts_of_object(batch: Any) -> Sequence[Any]:
 def samples_in(batch: Any) -> int:
     """The leading dimension that most tensors share, among equals the first; 0 without any.
 
-    A dimension of 1 counts only where there is no other: it is seldom a batch.
+    A dimension of 1 counts only where there is no other: it is seldom a batch. In every step of
+    some loops: batches of the usual kinds are looked into without a further call.
     """
-    sizes = Counter(int(t.shape[0]) for t in tensors(batch) if t.dim() > 0)
+    sizes: dict[int, int] = {}
+    parts = [(batch, _DEPTH)]
+    while parts:
+        part, depth = parts.pop()
+        if isinstance(part, torch.Tensor):
+            if part.dim():
+                size = part.shape[0]
+                sizes[size] = sizes.get(size, 0) + 1
+        elif type(part) in _PLAIN and depth > 0:
+            for inner in reversed(part.values() if type(part) is dict else part):
+                parts.append((inner, depth - 1))
+        else:
+            parts += [(t, 0) for t in reversed(list(tensors(part, depth)))]
     if len(sizes) > 1:
         sizes.pop(1, None)
-    return sizes.most_common(1)[0][0] if sizes else 0
+    return max(sizes, key=sizes.__getitem__) if sizes else 0
 
 
 def nbytes(batch: Any) -> int:

@@ -14,6 +14,20 @@ UPDATES_ASTRAY = 48
 """After so many updates by others alone, the optimizer that ended steps is no longer in use."""
 
 
+class HostTimes(NamedTuple):
+    """When a step's parts began and ended on the host, in ``time.perf_counter()`` seconds."""
+
+    began: float = 0.0
+    """The update before it had ended, or the block had begun."""
+    between_s: float = 0.0
+    """From there to the first fetch or forward: the script's own time between two steps."""
+    forward_began: float = 0.0
+    """The first training forward; 0 without any."""
+    forward_ended: float = 0.0
+    """The last one."""
+    update_ended: float = 0.0
+
+
 class StepEnd(NamedTuple):
     """What happened in one step."""
 
@@ -24,6 +38,7 @@ class StepEnd(NamedTuple):
     fetches: int
     forward_s: float
     update_s: float
+    host: HostTimes = HostTimes()
 
 
 @dataclass(slots=True)
@@ -34,6 +49,9 @@ class _Sums:
     fetches: int = 0
     forward_s: float = 0.0
     update_s: float = 0.0
+    between_s: float | None = None
+    forward_began: float = 0.0
+    forward_ended: float = 0.0
 
 
 class Flow:
@@ -62,6 +80,18 @@ class Flow:
         self._on_known = on_known
         self._on_step = on_step
         self._on_end = on_end
+        self.anchor: Hashable = None
+        """The optimizer whose every update ends a step, where there is one."""
+        self.ordinary: set[Hashable] = set()
+        """Loaders whose fetches are a matter of course."""
+        self.later: list[Event] = []
+        """What steps are made of, not summed up yet: always the same list."""
+        self.foreign: tuple[Hashable, _Sums] | None = None
+        """Fetched in this step from what is no training loader (so far as is known)."""
+        self.elsewhere: deque[Fetch] = deque()
+        """Fetched by other threads: brought in with the next update, since sums are not shared."""
+        self.step_began: float | None = None
+        """When the step under way began, by the host's clock."""
         self._may_decide = may_decide
         self._sums = _Sums()
         self._unused = _Sums()
@@ -72,18 +102,9 @@ class Flow:
         self._astray = 0
         self._since_update = False
         self._other_began: float | None = None
-        self._foreign: tuple[Hashable, _Sums] | None = None
-        self._elsewhere: deque[Fetch] = deque()
-        """Fetched by other threads: brought in with the next update, since sums are not shared."""
         self._training: set[Hashable] = set()
         self._counting: set[Hashable] = set()
-        self._later: list[Event] = []
-        """What steps are made of, not summed up yet."""
         self._settling = False
-        self._ordinary: set[Hashable] = set()
-        """Loaders whose fetches are a matter of course."""
-        self._anchor: Hashable = None
-        """The optimizer whose every update ends a step, where there is one."""
 
     def feed(self, event: Event) -> None:
         """Take the next event."""
@@ -91,7 +112,7 @@ class Flow:
             self.count(event)
             return
         if isinstance(event, Fetch) and not event.main:
-            self._elsewhere.append(event)
+            self.elsewhere.append(event)
             return
         if isinstance(event, Update):
             self._bring_in(self.kept.append)
@@ -128,37 +149,40 @@ class Flow:
 
     def _know(self, loop: Loop) -> None:
         self.loop = loop
-        self._ordinary = self._training & self._counting
-        self._anchor = loop.anchor if loop.updates_per_step == 1 else None
+        self.ordinary.clear()
+        self.ordinary.update(self._training & self._counting)
+        self.anchor = loop.anchor if loop.updates_per_step == 1 else None
 
     def count(self, event: Event) -> None:
-        """Take the next event of a known loop. In every step: as few instructions as can be."""
-        kind = type(event)  # faster than isinstance
-        if kind is Fetch:
-            if not event.main:  # type: ignore[union-attr]
-                self._elsewhere.append(event)  # type: ignore[arg-type]
-                return
-            if event.key in self._ordinary and event.grad and not event.started:  # type: ignore[union-attr]
-                self._later.append(event)
-                return
-        elif kind is Forward:
-            if event.grad:  # type: ignore[union-attr]
-                self._later.append(event)
-                return
+        """Take the next event of a known loop.
+
+        In a step that is a matter of course, hooks put their events into ``later`` by themselves.
+        """
+        if isinstance(event, Fetch) and not event.main:
+            self.elsewhere.append(event)
+        elif self._is_plain(event):
+            self.later.append(event)
         elif (
-            kind is Update
-            and event.key == self._anchor  # type: ignore[union-attr]
-            and not (event.late or self._foreign or self._elsewhere)  # type: ignore[union-attr]
+            isinstance(event, Update)
+            and event.key == self.anchor
+            and not (event.late or self.foreign or self.elsewhere)
         ):
-            self._later.append(event)
+            self.later.append(event)
             self.ended += 1
             self._on_end()
-            return
-        self._at_once(event)
+        else:
+            self._at_once(event)
+
+    def _is_plain(self, event: Event) -> bool:
+        """Whether it may be summed up later, whatever comes next."""
+        if isinstance(event, Fetch):
+            return event.key in self.ordinary and event.grad and not event.started
+        return isinstance(event, Forward)
 
     def settle(self) -> None:
         """Sum up all events so far."""
-        later, self._later = self._later, []
+        later = self.later[:]
+        self.later.clear()
         self._settling = True
         for event in later:
             self._take(event)
@@ -202,13 +226,14 @@ class Flow:
                 self._close_other(event.began)
             if self._since_update:
                 self._since_update, self._updates = False, 0
+            self._begins(event.began)
             self._sums.wait_s += event.ended - event.began
         if event.key in self._counting:
             self._fetched(event)
 
     def _bring_in(self, take: Callable[[Fetch], None]) -> None:
-        while self._elsewhere:
-            take(self._elsewhere.popleft())
+        while self.elsewhere:
+            take(self.elsewhere.popleft())
 
     def _fetched(self, event: Fetch) -> None:
         if event.main:  # what another thread did has lost its place among uses
@@ -252,6 +277,9 @@ class Flow:
                 self._updates = 0
         if self._unused.fetches:
             self._unused, self._pass_began = _Sums(), None
+        self._begins(event.began)
+        self._sums.forward_began = self._sums.forward_began or event.began
+        self._sums.forward_ended = event.ended
         self._sums.forward_s += event.ended - event.began
         if event.key == loop.model:
             self._sums.samples += event.samples
@@ -261,7 +289,8 @@ class Flow:
             self._close_other(event.began)
         if self._unused.fetches:
             self._unused, self._pass_began = _Sums(), None
-        self._sums.update_s += event.ended - event.began
+        # A closure that the optimizer calls runs forward and backward inside its step.
+        self._sums.update_s += event.ended - max(event.began, self._sums.forward_ended)
         self._since_update = True
         ordinary = event.key == loop.anchor and not event.late
         if not ordinary and not self._is_anchor(event, loop):
@@ -273,18 +302,32 @@ class Flow:
         self._updates = 0
         self.ended += not self._settling
         sums, self._sums = self._sums, _Sums()
-        if sums.fetches == 0 and self._foreign is not None and loop.primary is not None:
-            self._adopt(self._foreign[0])
-            foreign = self._foreign[1]
+        if sums.fetches == 0 and self.foreign is not None and loop.primary is not None:
+            self._adopt(self.foreign[0])
+            foreign = self.foreign[1]
             sums.wait_s, sums.other_s = foreign.wait_s, 0.0
             sums.samples, sums.fetches = foreign.samples, foreign.fetches
-        self._foreign = None
+        self.foreign = None
         self._on_step(
             StepEnd(
                 event.mark, sums.wait_s, sums.other_s, sums.samples, sums.fetches,
-                sums.forward_s, sums.update_s,
+                sums.forward_s, sums.update_s, self._host_times(sums, event),
             )
         )  # fmt: skip
+
+    def _begins(self, at: float) -> None:
+        """The first fetch or forward of a step."""
+        if self._sums.between_s is None:
+            if self.step_began is None:
+                self.step_began = at
+            self._sums.between_s = max(0.0, at - self.step_began - self._sums.other_s)
+
+    def _host_times(self, sums: _Sums, update: Update) -> HostTimes:
+        began = update.began if self.step_began is None else self.step_began
+        self.step_began = update.ended
+        return HostTimes(
+            began, sums.between_s or 0.0, sums.forward_began, sums.forward_ended, update.ended
+        )
 
     def _is_anchor(self, event: Update, loop: Loop) -> bool:
         """Whether this optimizer ends steps; new ones take over from those before them."""
@@ -295,9 +338,9 @@ class Flow:
         return self._astray == 0
 
     def _note_foreign(self, event: Fetch) -> None:
-        if self._foreign is None or self._foreign[0] != event.key:
-            self._foreign = (event.key, _Sums())
-        sums = self._foreign[1]
+        if self.foreign is None or self.foreign[0] != event.key:
+            self.foreign = (event.key, _Sums())
+        sums = self.foreign[1]
         sums.wait_s += (event.ended - event.began) if event.main else 0.0
         sums.samples += event.samples
         sums.fetches += not event.started
@@ -306,7 +349,7 @@ class Flow:
         """The script made its training loader anew: what looked foreign has led to an update."""
         self._training.add(key)
         self._counting.add(key)
-        self._ordinary.add(key)
+        self.ordinary.add(key)
 
     def _aside(self, event: Aside) -> None:
         if self._other_began is None:

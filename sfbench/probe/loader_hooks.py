@@ -8,21 +8,14 @@ the same batch size and kind of sampler are the same loader (scripts make them a
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
 
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-)
+from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
     _DatasetKind,
@@ -31,89 +24,75 @@ from torch.utils.data.dataloader import (
 )
 
 from sfbench.probe.batch import samples_in
-from sfbench.probe.events import Event, Fetch
-from sfbench.probe.patches import Patches
+from sfbench.probe.events import Fetch
+from sfbench.probe.passes import Source, pass_length, under_way
+from sfbench.probe.patches import Listener, Make, Patches
+from sfbench.probe.pulse import Pulse
+from sfbench.probe.replay import RungReplay
 from sfbench.probe.weak import WeakTable
 from sfbench.protocol.feeding import Batches
 
 SETTLE_POLL_S = 0.002
 
 
-class Replay(Protocol):
-    """What stands in for loaders while a rung replays batches."""
-
-    active: bool
-    """Whether it does just now."""
-
-    @property
-    def keeps(self) -> bool:
-        """Whether it wants to see batches that are fetched."""
-        ...
-
-    def replays(self, key: Hashable) -> bool:
-        """Whether this loader's batches come from memory just now."""
-        ...
-
-    def next_batch(self, key: Hashable) -> tuple[Any, int]:
-        """The next batch from memory and its samples."""
-        ...
-
-    def keep(self, key: Hashable, batch: Any, samples: int) -> None:
-        """A batch has been fetched for real: a chance to keep a copy."""
-        ...
-
-
 _LISTS = {list, tuple}
+_now = time.perf_counter
+_new: Any = tuple.__new__
+"""Makes a named tuple without a Python call."""
 
 
-class Source:
-    """What is known of one iterator of a loader."""
+class _Depth(threading.local):
+    """How far inside of our own hooks a thread is."""
 
-    __slots__ = ("counted", "counts", "drained", "key", "loader", "replayed")
-
-    def __init__(self, key: Hashable, loader: Any) -> None:
-        self.key = key
-        self.loader = loader
-        self.counts: deque[int | None] = deque()
-        """Samples of the batches that are under way, where the indices tell them."""
-        self.counted = False
-        """They did for the last batch."""
-        self.restart()
-
-    def restart(self) -> None:
-        """A pass begins."""
-        self.counts.clear()
-        self.replayed = self.drained = 0
+    value = 0
 
 
 class LoaderHooks:
-    """Installs itself on torch's loaders and feeds events."""
+    """Installs itself on torch's loaders and tells what they hand out."""
 
-    def __init__(self, feed: Callable[[Event], None], replay: Replay) -> None:
-        self.feed = feed
+    def __init__(self, pulse: Pulse, replay: RungReplay) -> None:
+        self._pulse = pulse
         self._replay = replay
-        self._depth = threading.local()
-        self._main = threading.get_ident()
+        self._depth = _Depth()
         self._alive: dict[Hashable, Any] = {}
         self._unfinished: set[Hashable] = set()
+        self._listeners: Sequence[tuple[Listener, Make]] = ()
+        self._keepers: list[Listener] = []
+        self._patches: Patches | None = None
+        self.on_pass: Callable[[Source], None] = _nobody
+        """Called where a pass is made."""
+        self.on_first: Callable[[Source], None] = _nobody
+        """Called before the first batch of a pass is fetched."""
+        self.on_end: Callable[[Source], None] = _nobody
+        """Called where a pass has come to its end."""
         self.iterators: dict[Hashable, Any] = {}
         """The newest real iterator of each loader."""
         self.loaders: dict[Hashable, Any] = {}
         self.sources: WeakTable[Source] = WeakTable()
-        """By iterator."""
+        """By iterator: the pass that it makes just now."""
         self._next: Any = None
 
     def install(self, patches: Patches) -> None:
         """Patch DataLoader, its iterators and ``sfbench.batches``."""
-        self._next = _BaseDataLoaderIter.__next__
-        patches.wrap(_BaseDataLoaderIter, "__next__", self._around_next)
+        self._next, self._patches = _BaseDataLoaderIter.__next__, patches
+        self._listeners = [
+            (patches.wrap(owner, "__next__", make), make)
+            for owner, make in (
+                (_BaseDataLoaderIter, self._around_next),
+                (Batches, self._around_source_next),
+            )
+        ]
         patches.wrap(_BaseDataLoaderIter, "_next_index", self._around_next_index)
         patches.wrap(_BaseDataLoaderIter, "_reset", self._around_reset)
         patches.wrap(_BaseDataLoaderIter, "__init__", self._around_made)
         for kind in (_SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter):
             patches.wrap(kind, "__init__", self._around_whole_made)
         patches.wrap(DataLoader, "__iter__", self._around_iter)
-        patches.wrap(Batches, "__next__", self._around_source_next)
+
+    def connect(self) -> None:
+        """Make the hooks anew from what the pulse and the replay say now."""
+        for listener, make in self._listeners:
+            listener.swap(make)
 
     def drain(self, key: Hashable) -> int:
         """Throw away what the loader has prefetched, so that its queue is as empty as in real life.
@@ -138,8 +117,8 @@ class LoaderHooks:
 
         Until then they take cores from what comes after a rung that loads.
         """
-        until = time.perf_counter() + limit_s
-        while _under_way(self.iterators.get(key)) > 0 and time.perf_counter() < until:
+        until = _now() + limit_s
+        while under_way(self.iterators.get(key)) > 0 and _now() < until:
             time.sleep(SETTLE_POLL_S)
 
     def queue_length(self, key: Hashable) -> int:
@@ -160,22 +139,26 @@ class LoaderHooks:
         known = self.sources.get(iterator)
         return self.sources.put(iterator, Source(id(iterator), None)) if known is None else known
 
+    def _new_pass(self, iterator: Any, loader: Any) -> Source:
+        source = self.sources.put(iterator, Source(self._key(loader), loader))
+        self.iterators[source.key] = iterator
+        self.on_pass(source)
+        return source
+
     def _around_made(self, original: Any) -> Any:
         def init(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-            key = self._key(loader)
-            self.sources.put(iterator, Source(key, loader))
-            self.iterators[key] = iterator
-            if self._nested():
+            source = self._new_pass(iterator, loader)
+            if self._depth.value:
                 original(iterator, loader, *args, **kwargs)
             else:
                 # The loader's class starts its passes by itself, with iterators of its own kind.
-                self._started(key, lambda: original(iterator, loader, *args, **kwargs))
+                self._started(source.key, lambda: original(iterator, loader, *args, **kwargs))
 
         return init
 
     def _around_whole_made(self, original: Any) -> Any:
         def init(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-            if self._nested():
+            if self._depth.value:
                 original(iterator, loader, *args, **kwargs)
             else:  # the same, and what is timed holds the start of its workers
                 key = self._key(loader)
@@ -185,62 +168,155 @@ class LoaderHooks:
 
     def _around_iter(self, original: Any) -> Any:
         def iterate(loader: Any) -> Any:
-            if self._nested():
+            if self._depth.value:
                 return original(loader)
             key = self._key(loader)
             if self._replay.replays(key):
-                self._told_start(key, time.perf_counter())
+                self._told_start(key, _now())
                 return _Later(lambda: original(loader), self, key)
             return self._started(key, lambda: original(loader))
 
         return iterate
 
-    def _around_next(self, original: Any) -> Any:
+    def keep(self, on: bool) -> None:
+        """Whether the replay is shown the batches that are fetched."""
+        if on and not self._keepers and self._patches is not None:
+            for owner in (_BaseDataLoaderIter, Batches):
+                self._keepers.append(self._patches.wrap(owner, "__next__", self._around_kept))
+        elif not on:
+            while self._keepers:
+                self._keepers.pop().leave()
+
+    def _around_kept(self, original: Any) -> Any:
         def next_batch(iterator: Any) -> Any:
-            if getattr(self._depth, "value", 0):
-                return original(iterator)
-            source = self._source(iterator)
-            key = source.key
-            replays = self._replay.active and self._replay.replays(key)
-            if replays or source.replayed:
-                self._end_in_time(iterator, source, replays=replays)
-            if replays:
-                return self.replayed(key)
-            return self._fetched(key, original, iterator, source.counts)
+            batch = original(iterator)
+            source = self.sources.get(iterator)
+            if source is not None and not self._depth.value and self._replay.keeps:
+                self._replay.keep(source.key, batch, source.samples)
+            return batch
 
         return next_batch
 
-    def _end_in_time(self, iterator: Any, source: Source, *, replays: bool) -> None:
-        """A pass in which batches were replayed ends after as many as ever.
+    def _around_next(self, original: Any) -> Any:
+        return self._replaying(original) if self._replay.active else self._loading(original)
 
-        Scripts rely on it, and what they do between two passes is no part of loading.
+    def _loading(self, original: Any) -> Any:
+        """In every step: as few calls as can be."""
+        pulse, depth, by_id = self._pulse, self._depth, self.sources.by_id
+        main, ident, graded = pulse.main, threading.get_ident, torch.is_grad_enabled
+        ordinary, tell, ask = pulse.ordinary, pulse.tell, pulse.ask
+
+        def next_batch(iterator: Any) -> Any:
+            if depth.value:
+                return original(iterator)
+            source = by_id.get(id(iterator)) or self._source(iterator)
+            if source.left is not None:
+                self._count_down(source)
+            if not source.batches:
+                self.on_first(source)
+            began = _now()
+            depth.value = 1
+            try:
+                batch = original(iterator)
+            except StopIteration:
+                self._ended(source)
+                raise
+            finally:
+                depth.value = 0
+            counts, key, grad = source.counts, source.key, graded()
+            known = counts.popleft() if counts else None
+            source.samples = samples = samples_in(batch) if known is None else known
+            source.batches += 1
+            if grad and key in ordinary and ident() == main:
+                tell(_new(Fetch, (key, began, _now(), samples, True, True, False, False)))
+            else:
+                ask(Fetch(key, began, _now(), samples, ident() == main, grad))
+            return batch
+
+        return next_batch
+
+    def _replaying(self, original: Any) -> Any:
+        """Where batches come from memory, but for those of an evaluation."""
+        depth, load = self._depth, self._loading(original)
+
+        def next_batch(iterator: Any) -> Any:
+            source = self._source(iterator)
+            if depth.value or not self._replay.replays(source.key):
+                return load(iterator)
+            if source.left is None:
+                source.left = self._rest(iterator, source)
+            self._count_down(source, real=False)
+            return self.replayed(source.key)
+
+        return next_batch
+
+    def _rest(self, iterator: Any, source: Source) -> float:
+        """Batches until a pass ends.
+
+        One in which batches were replayed ends after as many as ever: scripts rely on it, and what
+        they do between two passes is no part of loading.
         """
         length = pass_length(source.loader)
-        done = iterator._num_yielded - source.drained + source.replayed
-        if length is not None and done >= length:
+        if length is None:
+            return math.inf
+        done: int = iterator._num_yielded - source.drained
+        return length - done
+
+    def _count_down(self, source: Source, *, real: bool = True) -> None:
+        assert source.left is not None
+        if source.left <= 0:
             self._unfinished.discard(source.key)
+            if real:
+                self.on_end(source)
             raise StopIteration
-        source.replayed += replays
+        source.left -= 1
+
+    def _ended(self, source: Source) -> None:
+        self._unfinished.discard(source.key)
+        self.on_end(source)
 
     def _around_source_next(self, original: Any) -> Any:
+        depth, sources = self._depth, self.sources
+
         def next_batch(source: Any) -> Any:
-            if self._nested():
+            if depth.value:
                 return original(source)
             key = id(source)
             self._alive.setdefault(key, source)
             if self._replay.replays(key):
                 return self.replayed(key)
-            return self._fetched(key, original, source, None)
+            began = _now()
+            depth.value = 1
+            try:
+                batch = original(source)
+            except StopIteration:
+                self._unfinished.discard(key)
+                raise
+            finally:
+                depth.value = 0
+            (sources.get(source) or sources.put(source, Source(key, None))).samples = samples = (
+                samples_in(batch)
+            )
+            self._told(key, began, samples)
+            return batch
 
         return next_batch
 
     def _around_next_index(self, original: Any) -> Any:
+        by_id, kind = self.sources.by_id, _DatasetKind.Map
+
         def next_index(iterator: Any) -> Any:
             index = original(iterator)
-            source = self._source(iterator)
-            listed = type(index) in _LISTS
-            source.counted = listed and iterator._dataset_kind == _DatasetKind.Map
-            source.counts.append(len(index) if source.counted else None)
+            source = by_id.get(id(iterator)) or self._source(iterator)
+            if type(index) in _LISTS and iterator._dataset_kind == kind:
+                source.counted, size = True, len(index)
+                source.counts.append(size)
+            else:
+                source.counted, size = False, 1
+                source.counts.append(None)
+            if source.room > 0 and iterator._dataset_kind == kind:
+                source.room -= size
+                source.order.append(index)
             return index
 
         return next_index
@@ -248,8 +324,9 @@ class LoaderHooks:
     def _around_reset(self, original: Any) -> Any:
         def reset(iterator: Any, *args: Any, **kwargs: Any) -> Any:
             source = self._source(iterator)
-            source.restart()
-            if self._nested():
+            if source.loader is not None and not source.fresh:
+                source = self._new_pass(iterator, source.loader)
+            if self._depth.value:
                 return original(iterator, *args, **kwargs)
             return self._started(source.key, lambda: original(iterator, *args, **kwargs))
 
@@ -257,14 +334,14 @@ class LoaderHooks:
 
     def replayed(self, key: Hashable) -> Any:
         """A batch from memory, told as a fetch."""
-        began = time.perf_counter()
+        began = _now()
         batch, samples = self._replay.next_batch(key)
-        self._tell(key, began, samples)
+        self._told(key, began, samples)
         return batch
 
     def _started(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Time the making of an iterator."""
-        began = time.perf_counter()
+        began = _now()
         self._depth.value = 1
         try:
             made = make()
@@ -276,35 +353,16 @@ class LoaderHooks:
     def _told_start(self, key: Hashable, began: float) -> None:
         left = key in self._unfinished
         self._unfinished.add(key)
-        main, grad = threading.get_ident() == self._main, torch.is_grad_enabled()
-        self.feed(Fetch(key, began, time.perf_counter(), 0, main, grad, True, left))
+        main, grad = threading.get_ident() == self._pulse.main, torch.is_grad_enabled()
+        self._pulse.ask(Fetch(key, began, _now(), 0, main, grad, True, left))
 
-    def _fetched(self, key: Hashable, original: Any, source: Any, counts: Any) -> Any:
-        """Time a fetch. In every step: as few calls as can be."""
-        depth, began = self._depth, time.perf_counter()
-        depth.value = 1
-        try:
-            batch = original(source)
-        except StopIteration:
-            self._unfinished.discard(key)
-            raise
-        finally:
-            depth.value = 0
-        known = counts.popleft() if counts else None
-        samples = samples_in(batch) if known is None else known
-        grad = torch.is_grad_enabled()
-        main = threading.get_ident() == self._main
-        self.feed(Fetch(key, began, time.perf_counter(), samples, main, grad))
-        if self._replay.keeps:
-            self._replay.keep(key, batch, samples)
-        return batch
+    def _told(self, key: Hashable, began: float, samples: int) -> None:
+        main, grad = threading.get_ident() == self._pulse.main, torch.is_grad_enabled()
+        self._pulse.ask(Fetch(key, began, _now(), samples, main, grad))
 
-    def _tell(self, key: Hashable, began: float, samples: int) -> None:
-        main, grad = threading.get_ident() == self._main, torch.is_grad_enabled()
-        self.feed(Fetch(key, began, time.perf_counter(), samples, main, grad))
 
-    def _nested(self) -> bool:
-        return getattr(self._depth, "value", 0) > 0
+def _nobody(source: Source) -> None:
+    """Nobody wants to know."""
 
 
 class _Later:
@@ -337,29 +395,3 @@ class _Later:
             self._hooks._unfinished.discard(self._key)
             self._real = self._hooks._started(self._key, self._make)
         return next(self._real)
-
-
-_FINITE = {SequentialSampler, RandomSampler, SubsetRandomSampler, DistributedSampler}
-
-
-def pass_length(loader: Any) -> int | None:
-    """Batches of one pass, where the sampler is one of torch's that end; None elsewhere.
-
-    The length that another sampler tells need not be where it ends.
-    """
-    if loader is None or type(getattr(loader, "sampler", None)) not in _FINITE:
-        return None
-    if type(loader.batch_sampler) not in {BatchSampler, type(None)}:
-        return None
-    return len(loader)
-
-
-def _under_way(iterator: Any) -> int:
-    """Batches that workers have been asked for and have not made yet; 0 where that is not known."""
-    asked = getattr(iterator, "_tasks_outstanding", 0)
-    made = getattr(iterator, "_worker_result_queue", None)
-    pinned = getattr(iterator, "_data_queue", None)
-    if made is None or pinned is None:
-        return 0
-    ready = made.qsize() + (pinned.qsize() if pinned is not made else 0)
-    return int(asked) - int(ready)

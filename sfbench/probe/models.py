@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from sfbench.probe.batch import samples_in
-from sfbench.probe.events import Event, Forward
-from sfbench.probe.patches import Patches
+from sfbench.probe.events import Forward
+from sfbench.probe.patches import Listener, Patches
+from sfbench.probe.pulse import Pulse
+from sfbench.protocol.heartbeat import IN_STEP
+
+FORWARDS = 512
+"""Forwards are counted around in the fraction of a heartbeat's in_step, below ``IN_BACKWARD``."""
+IN_BACKWARD = 0.5
+"""Added to in_step from the start of backward."""
+_now = time.perf_counter
+_new: Any = tuple.__new__
+"""Makes a named tuple without a Python call."""
 
 
 class Models:
@@ -33,46 +44,74 @@ class Models:
 
 
 class ModelHooks:
-    """Feeds a Forward for each call of a DDP model."""
+    """Tells a Forward for each call of a DDP model."""
 
-    def __init__(self, feed: Callable[[Event], None]) -> None:
-        self.feed = feed
-        self._main = threading.get_ident()
+    def __init__(self, pulse: Pulse) -> None:
+        self._pulse = pulse
+        self._listener: Listener | None = None
         self.models = Models()
-        self._last: Any = None
         self.training_forwards = 0
         self.counts_samples = True
         """Whether anybody wants to know the samples of an input; looking costs microseconds."""
-        self.before: Callable[[Any, Any], bool] = lambda model, batch: False
-        """Called with the model and its input before each training forward; True: no sync."""
         self.sync_off = False
         """While true, gradients and buffers stay on their rank."""
 
     def install(self, patches: Patches) -> None:
-        """Patch DistributedDataParallel."""
-        patches.wrap(DistributedDataParallel, "forward", self._around_forward)
+        """Patch DistributedDataParallel, and what starts a backward."""
+        self._listener = patches.wrap(DistributedDataParallel, "forward", self._around_forward)
+        patches.wrap(torch.autograd, "backward", self._around_backward)
+
+    def connect(self) -> None:
+        """Make the hook anew from what the pulse and the attributes say now."""
+        if self._listener is not None:
+            self._listener.swap(self._around_forward)
 
     def _around_forward(self, original: Any) -> Any:
-        # In every step: as few calls as can be.
-        def forward(model: Any, *inputs: Any, **kwargs: Any) -> Any:
-            began, grad = time.perf_counter(), torch.is_grad_enabled()
-            unsynced = grad and self.before(model, (inputs, kwargs))
-            if self.sync_off or unsynced:
-                output = _unsynced(original, model, inputs, kwargs)
-            else:
-                output = original(model, *inputs, **kwargs)
-            if threading.get_ident() != self._main:
+        """In every step: as few calls as can be."""
+        pulse, row, tell, ask = self._pulse, self._pulse.row, self._pulse.tell, self._pulse.ask
+        main, ident, graded = pulse.main, threading.get_ident, torch.is_grad_enabled
+        call = functools.partial(unsynced, original) if self.sync_off else original
+        count = _samples if self.counts_samples else None
+        last: Any = None
+
+        def forward(model: Any, /, *inputs: Any, **kwargs: Any) -> Any:
+            nonlocal last
+            began, grad = _now(), graded()
+            if grad and model.require_backward_grad_sync:
+                pulse.begun = True
+                pulse.forwards = turn = (pulse.forwards + 1) % FORWARDS
+                pulse.in_step = at = pulse.updates + 1 + turn / (4 * FORWARDS)
+                row[IN_STEP] = at
+            output = call(model, *inputs, **kwargs)
+            if ident() != main:
                 return output
-            if model is not self._last:
+            if model is not last:
                 self.models.add(model)
-                self._last = model
+                last = model
             self.training_forwards += grad
-            samples = samples_in((inputs, kwargs)) if self.counts_samples else 0
-            self.feed(Forward(id(model), began, time.perf_counter(), samples, grad))
+            samples = count(inputs, kwargs) if count is not None else 0
+            event = _new(Forward, (id(model), began, _now(), samples, grad))
+            tell(event) if grad else ask(event)
             return output
 
-        # torch.compile must not look into the probe; the model inside is compiled as ever.
-        return torch.compiler.disable(forward, recursive=False)  # type: ignore[no-untyped-call]
+        return forward
+
+    def _around_backward(self, original: Any) -> Any:
+        pulse, row = self._pulse, self._pulse.row
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            pulse.forward_phase = False
+            if pulse.in_step > 0.0:
+                row[IN_STEP] = pulse.in_step + IN_BACKWARD
+            value = original(*args, **kwargs)
+            pulse.backward_ended = _now()
+            return value
+
+        return backward
+
+
+def _samples(inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    return samples_in(inputs[0] if len(inputs) == 1 and not kwargs else (inputs, kwargs))
 
 
 def forget_unsynced(models: Iterable[DistributedDataParallel]) -> None:
@@ -86,7 +125,7 @@ def forget_unsynced(models: Iterable[DistributedDataParallel]) -> None:
             model.reducer._reset_state()
 
 
-def _unsynced(original: Any, model: Any, inputs: Any, kwargs: Any) -> Any:
+def unsynced(original: Any, model: Any, /, *inputs: Any, **kwargs: Any) -> Any:
     """One forward with the sync flags off; whatever the script set comes back afterwards.
 
     The script may use no_sync() around forward and backward or set the flag itself; DDP reads it

@@ -36,6 +36,11 @@ class RungReplay:
         """Whether it wants to see batches that are fetched."""
         return self.discovering or (self.ring is not None and not self.active)
 
+    @property
+    def wants_more(self) -> bool:
+        """Whether more batches would be kept."""
+        return self.ring is not None and not self.ring.full
+
     def next_batch(self, key: Hashable) -> tuple[Any, int]:
         """The next batch from memory and its samples."""
         assert self.ring is not None

@@ -53,6 +53,8 @@ class Ring:
         self._next: dict[Hashable, int] = {}
         self._start = 0
         self._bytes = 0
+        self._refused = False
+        """There was no room for one more batch."""
         self._rung: Rung = "cached"
         self._resized: dict[tuple[Hashable, Rung], list[_Entry]] = {}
 
@@ -63,6 +65,15 @@ class Ring:
         if len(kept) < self.size and (not kept or self._bytes + 2 * size <= MAX_BYTES):
             kept.append(_Entry(batch, samples))
             self._bytes += 2 * size
+        elif len(kept) < self.size:
+            self._refused = True
+
+    @property
+    def full(self) -> bool:
+        """No loader's batches are taken any more."""
+        return self._refused or (
+            bool(self._kept) and all(len(kept) >= self.size for kept in self._kept.values())
+        )
 
     def count(self, key: Hashable) -> int:
         """Batches kept of a loader."""

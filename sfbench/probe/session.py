@@ -17,7 +17,7 @@ from sfbench.probe.description import describe_loop, gradient_bytes, is_sharded,
 from sfbench.probe.device import home_of, parameters_of
 from sfbench.probe.discovery import Loop
 from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked
-from sfbench.probe.events import Event, Update
+from sfbench.probe.events import Event
 from sfbench.probe.fetching import FetchHooks
 from sfbench.probe.flow import Flow
 from sfbench.probe.loader_hooks import LoaderHooks
@@ -26,6 +26,7 @@ from sfbench.probe.models import ModelHooks, forget_unsynced
 from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace
 from sfbench.probe.patches import Patches
 from sfbench.probe.probe_group import Control
+from sfbench.probe.pulse import Pulse
 from sfbench.probe.recording.recorder import Witness
 from sfbench.probe.replay import RungReplay
 from sfbench.probe.resize import SCALES
@@ -37,7 +38,7 @@ from sfbench.probe.stop import Refused, StopRun, leave_at_once
 from sfbench.probe.updates import UpdateHooks
 from sfbench.probe.verification import RankFacts, verify, wrapper
 from sfbench.probe.weights import Snapshot, checksum
-from sfbench.protocol.heartbeat import Heartbeat
+from sfbench.protocol.heartbeat import STEPS, Heartbeat
 
 SETTLE_S = 1.0
 """At most so long do rungs that do not load wait for workers that still do."""
@@ -63,12 +64,13 @@ class Session:
         self.control = Control(rank, world_size)
         self.steps = StepTable(self.clock, rank)
         self.flow = Flow(self._on_loop_known, self.steps.add, self._on_step_end, self._may_decide)
+        self.pulse = Pulse(heartbeat.row)
         self.replay = RungReplay(self.flow.trains)
-        self.loaders = LoaderHooks(self.feed, self.replay)
-        self.updates = UpdateHooks(self.feed, self.clock)
-        self.models = ModelHooks(self.feed)
+        self.loaders = LoaderHooks(self.pulse, self.replay)
+        self.updates = UpdateHooks(self.pulse, self.flow, self.clock, self._due)
+        self.models = ModelHooks(self.pulse)
         self.saves = SaveHooks(
-            self.feed,
+            self._ask,
             rank,
             allow=job.probe.allow_saves,
             trains=lambda: bool(self.updates.by_key),
@@ -82,7 +84,8 @@ class Session:
         self.command = Command(WARMUP)
         self.rungs: tuple[Rung, ...] = ("train",)
         self._begun = False
-        self._left = 0
+        self._quiet = 0
+        """Measured steps that follow those that are under way, and pass unmeasured."""
         self._pace: Pace | CheckPace | None = None
         self._snapshot: Snapshot | None = None
         self.loop_info: LoopInfo | None = None
@@ -92,15 +95,19 @@ class Session:
         """Put all hooks in place."""
         if self.job.probe.rungs != ("train",):
             self.replay.ring = Ring()
+        self._connect(counting=self.flow.loop is not None)
         for hooks in (self.loaders, self.updates, self.models, self.saves, self.collectives):
             hooks.install(self.patches)
         self.witness.install(self.patches)
+        self.loaders.keep(self.flow.loop is None)
+        if self.measuring_began:
+            self.witness.close()
         self.heartbeat.phase("discovery")
 
     def remove(self) -> None:
         """Take all hooks away."""
         self.updates.remove()
-        self.witness.remove()
+        self.witness.close()
         self.patches.restore()
 
     def leave_to_fork(self) -> None:
@@ -118,20 +125,25 @@ class Session:
             # The first step begins here, after this event: no time before it may be taken off it.
             now = time.perf_counter()
             event = event._replace(began=now, ended=now)
-        self.witness.feed(event)
         if self.flow.loop is None:
             self.flow.optimizers = self.updates.count
         self.flow.feed(event)
 
-    def _feed_directly(self, on: bool) -> None:
-        """While counting, hooks feed the flow itself: a few microseconds less in every step."""
-        self.loaders.feed = self.models.feed = self.flow.count if on else self.feed
-        self.updates.feed = self._feed_update if on else self.feed
+    def _ask(self, event: Event) -> None:
+        self.pulse.ask(event)
 
-    def _feed_update(self, event: Event) -> None:
-        assert isinstance(event, Update)
-        self.witness.updated(event)
-        self.flow.count(event)
+    def _connect(self, *, counting: bool) -> None:
+        """While counting, hooks tell the flow itself: a few microseconds less in every step."""
+        pulse, flow = self.pulse, self.flow
+        if counting:
+            pulse.tell, pulse.ask, pulse.ordinary = flow.later.append, flow.count, flow.ordinary
+        else:
+            pulse.tell, pulse.ask, pulse.ordinary = self.feed, self.feed, set()
+        self._reconnect()
+
+    def _reconnect(self) -> None:
+        for hooks in (self.loaders, self.updates, self.models):
+            hooks.connect()
 
     # -- discovery -------------------------------------------------------------------------------
 
@@ -164,6 +176,7 @@ class Session:
         self.rungs = rungs
         if rungs == ("train",):
             self.replay.ring = None
+            self.loaders.keep(False)
         queued = max((self.loaders.queue_length(k) for k in loop.loaders), default=0)
         if self.rank == 0 and self.job.probe.checks:
             self._pace = CheckPace(self.job.probe, self.witness.seen)
@@ -172,7 +185,7 @@ class Session:
             self._pace = Pace(
                 self.job.probe, rungs, self.world_size, queued, self._can_curve, on_device=on_device
             )
-        self._feed_directly(True)
+        self._connect(counting=True)
         self.heartbeat.phase("warmup")
         self.first_step_s = time.perf_counter()
 
@@ -216,9 +229,19 @@ class Session:
     # -- steps and borders -----------------------------------------------------------------------
 
     def _on_step_end(self) -> None:
-        self.heartbeat.steps(self.flow.ended)
-        self._left -= 1
-        if self._left <= 0 and self.witness.meetings.all_come():
+        """A step has ended that was not a matter of course."""
+        self.pulse.row[STEPS] = self.flow.ended
+        left = self.updates.left
+        left[0] -= 1
+        if left[0] <= 0:
+            self._due()
+
+    def _due(self) -> None:
+        """The steps up to here have been made: a block's measured part begins, or a border."""
+        if self._quiet:
+            self.updates.left[0], self._quiet = self._quiet, 0
+            self.loaders.keep(False)
+        elif self.witness.meetings.all_come():
             self._border()
 
     def joined(self) -> None:
@@ -243,9 +266,18 @@ class Session:
                 end_parked(self)
                 raise StopRun
             facts = BlockFacts(now_s=time.perf_counter(), step_s=(), samples=0.0)
-        self._left = command.skip + command.steps
+        self._count_down(command)
+        self.flow.step_began = time.perf_counter()
         self.steps.begin()
         self.loads.begin()
+
+    def _count_down(self, command: Command) -> None:
+        """Batches are kept for replay only in steps that pass unmeasured."""
+        loads = RUNGS[command.rung] == "train" and self.replay.wants_more
+        self.loaders.keep(loads and (command.kind == WARMUP or command.skip > 0))
+        apart = loads and command.kind == BLOCK and command.skip > 0
+        self._quiet = command.steps if apart else 0
+        self.updates.left[0] = command.skip + (0 if apart else command.steps)
 
     def _close_block(self) -> BlockFacts:
         if self.command.kind == BLOCK:
@@ -282,6 +314,8 @@ class Session:
         if command.kind == BLOCK and self.measuring_began == 0.0:
             self.measuring_began = time.perf_counter()
             self.heartbeat.phase("measuring")
+            if not self.job.probe.checks:
+                self.witness.close()
         self.witness.obey(end_pass=command.end_pass == 1, trial=command.trial == 1)
         before, after = RUNGS[self.command.rung], RUNGS[command.rung]
         if before == "train" and after != "train":
@@ -308,6 +342,7 @@ class Session:
         self._keep_weights(apart=apart)
         self.models.sync_off = self.collectives.local = apart
         self.replay.active = rung != "train"
+        self._reconnect()
 
     def _keep_weights(self, *, apart: bool) -> None:
         """Where ranks run apart their replicas drift: keep the weights before, put them back."""
@@ -340,7 +375,7 @@ class Session:
         self.control.all_gather(None)
         self.heartbeat.phase("done")
         self.finished = True
-        self._feed_directly(False)
+        self._connect(counting=False)
 
     def _write(self, *, ended_early: bool, all_reduce: tuple[AllReduceTime, ...]) -> None:
         closing.write_record(self, ended_early=ended_early, all_reduce=all_reduce)

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.optim.optimizer import (
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim import optimizer as torch_optimizer
+from torch.optim.optimizer import Optimizer
 
 from sfbench.probe.clock import Clock
 from sfbench.probe.device import parameters_of
-from sfbench.probe.events import Event, Update
+from sfbench.probe.events import Update
+from sfbench.probe.flow import Flow
 from sfbench.probe.patches import Patches
+from sfbench.probe.pulse import Pulse
+from sfbench.protocol.heartbeat import IN_STEP, JOINED, STEPS
+
+SKIPS_KEPT = 400
+_now = time.perf_counter
+_new: Any = tuple.__new__
+"""Makes a named tuple without a Python call."""
 
 
 class UpdateHooks:
-    """Feeds an Update after each optimizer step, also after one that a scaler skipped."""
+    """Tells an Update after each optimizer step, also after one that a scaler skipped."""
 
-    def __init__(self, feed: Callable[[Event], None], clock: Clock) -> None:
-        self.feed = feed
-        self._clock, self._mark = clock, clock.mark
-        self._inside_scaler = False
-        self._main = threading.get_ident()
-        self._handles: list[Any] = []
-        self._began = 0.0
+    def __init__(self, pulse: Pulse, flow: Flow, clock: Clock, due: Callable[[], None]) -> None:
+        """``due`` is called where the steps have been made that ``left`` counts down."""
+        self._pulse = pulse
+        self._flow = flow
+        self._clock = clock
+        self._due = due
+        self.left = [0]
+        """Steps until ``due``: one cell."""
+        self.heard: Callable[[Any], None] | None = None
+        """One more who wants to know of each update, before it is told."""
+        self._in_scaler = False
         self._stepped = False
+        self._before: Any = None
+        self._after: Any = None
+        self._tell: Callable[[Any], None] = _not_yet
         self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self.scalers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.by_key: dict[int, Optimizer] = {}
@@ -40,8 +51,9 @@ class UpdateHooks:
         self._made: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
         self._makes = 0
         self._settled: int | None = None
-        self.skipped = 0
         self.scaled = 0
+        self.skips: list[int] = []
+        """Which of the scaled updates were skipped, counted from 0; the first few hundred."""
 
     @property
     def count(self) -> int:
@@ -50,21 +62,31 @@ class UpdateHooks:
 
     def install(self, patches: Patches) -> None:
         """Register torch's global hooks and patch the scaler and the constructors."""
-        self._handles = [
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
-        ]
+        self._before = torch_optimizer.register_optimizer_step_pre_hook(_nothing)
+        self._after = torch_optimizer.register_optimizer_step_post_hook(_nothing)
         patches.wrap(Optimizer, "__init__", self._around_init)
         patches.wrap(torch.amp.GradScaler, "step", self._around_scaler_step)
+        self.connect()
 
     def settle(self) -> None:
         """The loop is known: updates of optimizers made from here on are ``late``."""
         self._settled = self._makes
 
+    def connect(self) -> None:
+        """Make the hooks anew from what the pulse says now.
+
+        torch may be going through them just now: they are exchanged where they stand.
+        """
+        if self._before is not None:
+            torch_optimizer._global_optimizer_pre_hooks[self._before.id] = self._before_step()
+            torch_optimizer._global_optimizer_post_hooks[self._after.id] = self._after_step()
+
     def remove(self) -> None:
         """Take the global hooks away."""
-        while self._handles:
-            self._handles.pop().remove()
+        for handle in (self._before, self._after):
+            if handle is not None:
+                handle.remove()
+        self._before = self._after = None
 
     def _around_init(self, original: Any) -> Any:
         def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
@@ -75,46 +97,99 @@ class UpdateHooks:
 
         return init
 
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._inside_scaler and threading.get_ident() == self._main:
-            self._began = time.perf_counter()
+    def _before_step(self) -> Any:
+        pulse, main, ident = self._pulse, self._pulse.main, threading.get_ident
 
-    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._inside_scaler or threading.get_ident() != self._main:
-            self._stepped = True
-            return
-        self._tell(optimizer)
+        def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if ident() == main and not self._in_scaler:
+                pulse.update_began = _now()
+
+        return before_step
+
+    def _after_step(self) -> Any:
+        main, ident, tell = self._pulse.main, threading.get_ident, self._updated()
+
+        def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if ident() == main and not self._in_scaler:
+                tell(optimizer)
+            else:
+                self._stepped = True
+
+        return after_step
+
+    def _updated(self) -> Callable[[Any], None]:
+        """What follows each update. In every step: as few calls as can be."""
+        pulse, flow, left, heard, due = self._pulse, self._flow, self.left, self.heard, self._due
+        row, tell, ask, elsewhere = pulse.row, pulse.tell, pulse.ask, flow.elsewhere
+        mark, on_host = self._clock.mark, self._clock.mark is _now
+
+        def updated(optimizer: Any) -> None:
+            ended = _now()
+            key = id(optimizer)
+            # A backward inside the update: the optimizer was given a closure.
+            began = max(pulse.update_began, pulse.backward_ended)
+            pulse.updates = count = pulse.updates + 1
+            pulse.in_step, pulse.begun, pulse.forward_phase = 0.0, True, True
+            row[IN_STEP] = -count
+            if pulse.joining:
+                pulse.joined += 1
+                row[JOINED] = pulse.joined
+            if heard is not None:
+                heard(optimizer)
+            if key == flow.anchor and not flow.foreign and not elsewhere:
+                at = ended if on_host else mark()
+                tell(_new(Update, (key, began, ended, at, False)))
+                flow.ended = steps = flow.ended + 1
+                row[STEPS] = steps
+                left[0] = rest = left[0] - 1
+                if rest <= 0:
+                    due()
+            else:
+                late = self._is_late(key, optimizer)
+                at = ended if on_host else mark()
+                ask(Update(key, began, ended, at, late))
+
+        self._tell = updated
+        return updated
+
+    def _is_late(self, key: int, optimizer: Any) -> bool:
+        """Take note of an optimizer; whether it was made when the loop was known."""
+        if self.by_key.get(key) is optimizer:
+            return False
+        late = self._settled is not None and self._made.get(optimizer, 0) > self._settled
+        if late:
+            self.by_key.clear()
+            self.settle()
+        self.by_key[key] = optimizer
+        self._clock.follow(parameters_of([optimizer]))
+        return late
 
     def _around_scaler_step(self, original: Any) -> Any:
+        pulse, last = self._pulse, None
+
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            self.scalers.add(scaler)
-            self._stepped = False
-            self._began = time.perf_counter()
-            with self._in_scaler():
+            nonlocal last
+            if scaler is not last:
+                self.scalers.add(scaler)
+                last = scaler
+            self._stepped, self._in_scaler = False, True
+            pulse.update_began = _now()
+            try:
                 value = original(scaler, optimizer, *args, **kwargs)
+            finally:
+                self._in_scaler = False
+            if not self._stepped and len(self.skips) < SKIPS_KEPT:
+                self.skips.append(self.scaled)
             self.scaled += 1
-            self.skipped += not self._stepped
             self._tell(optimizer)
             return value
 
         return step
 
-    @contextlib.contextmanager
-    def _in_scaler(self) -> Iterator[None]:
-        self._inside_scaler = True
-        try:
-            yield
-        finally:
-            self._inside_scaler = False
 
-    def _tell(self, optimizer: Any) -> None:
-        key = id(optimizer)
-        late = False
-        if self.by_key.get(key) is not optimizer:
-            late = self._settled is not None and self._made.get(optimizer, 0) > self._settled
-            if late:
-                self.by_key.clear()
-                self.settle()
-            self.by_key[key] = optimizer
-            self._clock.follow(parameters_of([optimizer]))
-        self.feed(Update(key, self._began, time.perf_counter(), self._mark(), late))
+def _not_yet(optimizer: Any) -> None:
+    """Before the hooks are in place."""
+
+
+def _nothing(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """Keeps a place among torch's hooks."""

@@ -17,7 +17,7 @@ from sfbench.protocol.records import HEARTBEAT_COLUMNS, PHASES
 
 FILE_NAME = "heartbeat"
 _COLUMN = {name: i for i, name in enumerate(HEARTBEAT_COLUMNS)}
-_IN_STEP = _COLUMN["in_step"]
+STEPS, IN_STEP, JOINED = (_COLUMN[name] for name in ("steps", "in_step", "joined"))
 
 
 def create(launch_dir: Path, local_world_size: int) -> npt.NDArray[np.float64]:
@@ -36,24 +36,17 @@ class Heartbeat:
         width = len(HEARTBEAT_COLUMNS)
         # A memoryview takes a fifth of the time that numpy takes to set one element.
         cells = memoryview(self._table.reshape(-1))  # type: ignore[arg-type]
-        self._row: Any = cells[local_rank * width : (local_rank + 1) * width]
+        self.row: Any = cells[local_rank * width : (local_rank + 1) * width]
+        """To set a cell without a call: columns ``STEPS``, ``IN_STEP``, ``JOINED``."""
 
     def phase(self, name: str) -> None:
         """Enter a phase of ``PHASES``."""
-        self._row[_COLUMN["phase"]] = PHASES.index(name)
-
-    def steps(self, count: int) -> None:
-        """Steps ended so far."""
-        self._row[1] = count
-
-    def in_step(self, number: float) -> None:
-        """Inside a step that needs all ranks: its number and how far; else minus the last one."""
-        self._row[_IN_STEP] = number
+        self.row[_COLUMN["phase"]] = PHASES.index(name)
 
     def figures(self, **values: float) -> None:
         """Set further columns by name."""
         for name, value in values.items():
-            self._row[_COLUMN[name]] = value
+            self.row[_COLUMN[name]] = value
 
     def others(self) -> Iterator[tuple[int, dict[str, float]]]:
         """Local rank and columns of every other rank of this node."""

@@ -26,6 +26,7 @@ from sfbench.probe.checkpace import CheckPace, Seen
 from sfbench.probe.loader_hooks import LoaderHooks
 from sfbench.probe.pace import DONE, BlockFacts, Command
 from sfbench.probe.patches import Patches
+from sfbench.probe.pulse import Pulse
 from sfbench.probe.recording.call_site import Place, calls_by_for
 from sfbench.probe.recording.content import batch_prints, dataset_digest
 from sfbench.probe.recording.learning_rates import RateWatch
@@ -300,9 +301,9 @@ def test_built_in_functions_come_back(tmp_path: Path) -> None:
 
 @pytest.fixture
 def loaders(patches: Patches) -> LoaderWatch:
-    hooks = LoaderHooks(lambda event: None, RungReplay(lambda key: True))
+    hooks = LoaderHooks(Pulse([0.0] * 10), RungReplay(lambda key: True))
     hooks.install(patches)
-    watch = LoaderWatch(Place(__file__), hooks.sources, lambda: True, lambda key: True)
+    watch = LoaderWatch(Place(__file__), hooks, lambda: True, lambda key: True)
     watch.install(patches)
     return watch
 

@@ -9,7 +9,7 @@ import pytest
 
 from sfbench.probe.discovery import Loop
 from sfbench.probe.events import Aside, Fetch, Forward, Update
-from sfbench.probe.flow import UPDATES_ASTRAY, Flow, StepEnd
+from sfbench.probe.flow import UPDATES_ASTRAY, Flow, HostTimes, StepEnd
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Script:
     def steps(self) -> list[StepEnd]:
         self.flow.settle()
         assert self.flow.ended == len(self.told)
-        return self.told
+        return [step._replace(host=HostTimes()) for step in self.told]
 
     def fetch(self, key: str = "train", *, takes: float = 0.5, grad: bool = True) -> None:
         began, self.now = self.now, self.now + takes
@@ -282,3 +282,30 @@ def test_steps_end_at_once_and_are_told_when_settled() -> None:
     assert script.ended_at == [4, 5, 6, 7, 8, 9, 10]
     assert len(script.told) == 4
     assert [step.samples for step in script.steps] == [8] * 10
+
+
+def test_the_host_s_times_of_a_step() -> None:
+    # GIVEN a script that does something of its own for 2 s after each update
+    script = Script()
+    for _ in range(4):
+        script.step()
+        script.now += 2.0
+    # WHEN it validates as well
+    script.fetch("val", grad=False)
+    script.forward(grad=False)
+    script.step()
+    script.flow.settle()
+    # THEN its own time between steps is told apart from what is no training
+    assert script.told[3].host == HostTimes(9.25, 2.0, 11.75, 12.75, 13.0)
+    assert script.told[4].host == HostTimes(13.0, 2.0, 17.0, 18.0, 18.25)
+
+
+def test_forward_and_backward_inside_the_update_are_no_part_of_it() -> None:
+    script = Script()
+    for _ in range(6):
+        script.fetch()
+        began = script.now
+        script.forward()
+        script.now += 0.25
+        script.flow.feed(Update("opt", began, script.now, script.now))
+    assert [(s.forward_s, s.update_s) for s in script.steps] == [(1.0, 0.25)] * 6

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sfbench.probe.loader_hooks import LoaderHooks
+from sfbench.probe.pulse import Pulse
 from sfbench.probe.replay import RungReplay
 
 
@@ -21,7 +22,7 @@ class Queue:
 
 
 def hooks_with(**iterator: Any) -> LoaderHooks:
-    hooks = LoaderHooks(lambda event: None, RungReplay(lambda key: True))
+    hooks = LoaderHooks(Pulse([0.0] * 10), RungReplay(lambda key: True))
     hooks.iterators["k"] = SimpleNamespace(**iterator)
     return hooks
 

@@ -14,6 +14,7 @@ from torch.autograd.function import FunctionCtx
 import sfbench
 
 _PACKAGE = str(Path(sfbench.__file__).parent) + os.sep
+_PROBE = _PACKAGE + "probe" + os.sep
 _ONCE = str(Path("sfbench") / "data") + os.sep
 _BATCH = str(Path("nn") / "modules" / "_functions.py")
 _STEPS_OF_LOOPS = {"FOR_ITER", "SEND", "YIELD_FROM"}
@@ -45,6 +46,14 @@ class Place:
             own = inside and "site-packages" not in rest and not rest.startswith("sfbench" + os.sep)
             self._own[code] = own
         return own
+
+
+def caller() -> FrameType:
+    """The frame that called a hook: the innermost one outside the probe."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PROBE):
+        frame = frame.f_back
+    return frame
 
 
 def guarded() -> bool:

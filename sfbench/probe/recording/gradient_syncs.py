@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import nn
 from torch.optim import Optimizer
 
-from sfbench.probe.patches import Patches
+from sfbench.probe.patches import Listener, Patches
 from sfbench.probe.recording.call_site import Place
 
 UPDATES = 16
@@ -99,15 +99,20 @@ class SyncWatch:
         self._trial = 0
         self._open = True
         """Some model's syncs are still counted."""
+        self._listeners: list[Listener] = []
         self.counts: dict[int, SyncCount] = {}
 
     def install(self, patches: Patches) -> None:
         """Patch zero_grad of Optimizer and Module."""
-        patches.wrap(Optimizer, "zero_grad", self._around_zero_grad)
-        patches.wrap(nn.Module, "zero_grad", self._around_zero_grad)
+        self._listeners = [
+            patches.wrap(owner, "zero_grad", self._around_zero_grad)
+            for owner in (Optimizer, nn.Module)
+        ]
 
-    def remove(self) -> None:
-        """Take the hooks on parameters away."""
+    def close(self) -> None:
+        """Enough was seen: take the hooks away, those on parameters too."""
+        while self._listeners:
+            self._listeners.pop().leave()
         for count in self.counts.values():
             count.close()
 

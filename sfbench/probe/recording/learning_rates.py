@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from sfbench.probe.patches import Patches
+from sfbench.probe.patches import Listener, Patches
 from sfbench.probe.recording.call_site import Place
 from sfbench.protocol.evidence import Optimizer
 
@@ -49,15 +49,26 @@ class RateWatch:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._listeners: list[Listener] = []
+        self._closed = False
         self._depth = 0
         self._steps: Counter[tuple[int, int]] = Counter()
         self._seen: dict[int, _Seen] = {}
 
     def install(self, patches: Patches) -> None:
         """Patch the schedulers. Those made of others step once, whatever they step inside."""
-        patches.wrap(LRScheduler, "step", self._around_step)
-        if "step" in vars(ReduceLROnPlateau):
-            patches.wrap(ReduceLROnPlateau, "step", self._around_step)
+        self._listeners = [
+            patches.wrap(owner, "step", self._around_step)
+            for owner in (LRScheduler, ReduceLROnPlateau)
+            if "step" in vars(owner)
+        ]
+
+    def close(self) -> None:
+        """Enough was seen, but for schedulers that have not stepped yet, as at an epoch's end."""
+        self._closed = True
+        if all(seen.scheduler is not None for seen in self._seen.values()):
+            while self._listeners:
+                self._listeners.pop().leave()
 
     def updated(self, key: int, optimizer: Any) -> None:
         """An optimizer has been stepped: a window ends."""
@@ -106,3 +117,5 @@ class RateWatch:
             seen.stepped_by = _stepped_by()
         if len(seen.windows) < UPDATES:
             self._steps[id(scheduler.optimizer), id(scheduler)] += 1
+        if self._closed:
+            self.close()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import threading
 import zlib
-from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,14 +17,14 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
 )
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from sfbench.probe.batch import samples_in
-from sfbench.probe.loader_hooks import Source
-from sfbench.probe.patches import Patches
-from sfbench.probe.recording.call_site import Place, calls_by_for
+from sfbench.probe.loader_hooks import LoaderHooks
+from sfbench.probe.passes import Source
+from sfbench.probe.patches import Listener, Patches
+from sfbench.probe.recording.call_site import Place, caller, calls_by_for
 from sfbench.probe.recording.content import batch_prints, dataset_digest
-from sfbench.probe.weak import WeakTable
 from sfbench.protocol.evidence import Epoch, Loader
 from sfbench.protocol.feeding import Batches
 
@@ -45,27 +43,22 @@ _GENERATOR = 0x20
 class _Pass:
     """One pass, while it lasts."""
 
-    limit: int
-    """How many indices are noted."""
-    order: list[int] = field(default_factory=list)
-    waiting: deque[list[int]] = field(default_factory=deque)
-    """Indices of batches that are under way."""
-    listens: bool = True
-    """For indices."""
+    source: Source
     busy: bool = True
-    """It has not begun, or its samples are wanted."""
-    key: Hashable = None
-    batches: int = 0
+    """Its samples are wanted."""
     ended: bool = False
     shortened: bool = False
     cycled: bool = False
 
-    def given_out(self, index: Any) -> None:
-        """The sampler has given out the indices of a batch."""
-        numbers = [_number(i) for i in (index if isinstance(index, list | tuple) else [index])]
-        self.order.extend(numbers)
-        self.waiting.append(numbers)
-        self.listens = len(self.order) < self.limit
+    @property
+    def batches(self) -> int:
+        """Handed out so far."""
+        return self.source.batches
+
+    def numbers(self) -> list[int]:
+        """The indices of the last batch; empty where they are not known."""
+        place = self.source.batches + self.source.drained - 1
+        return _numbers(self.source.order[place]) if place < len(self.source.order) else []
 
 
 @dataclass(slots=True)
@@ -82,27 +75,30 @@ class _Seen:
 
 
 class LoaderWatch:
-    """Wraps DataLoader and its iterators.
+    """Sees what loaders hand out, closely as long as the window of the checks is open.
 
-    ``sources`` tells which loader an iterator belongs to; ``real`` whether loaders load just now;
-    ``trains`` whether a loader's batches are trained on, as far as is known.
+    ``real`` tells whether loaders load just now; ``trains`` whether a loader's batches are trained
+    on, as far as is known.
     """
 
     def __init__(
         self,
         place: Place,
-        sources: WeakTable[Source],
+        hooks: LoaderHooks,
         real: Callable[[], bool],
         trains: Callable[[Hashable], bool],
         world_size: int = 1,
     ) -> None:
         self._place = place
+        self._hooks = hooks
         self._samples = max(FEWEST_SAMPLES, min(SAMPLES, OF_ALL_RANKS // world_size))
         self._real = real
         self._trains = trains
         self._main = threading.get_ident()
-        self._sources = sources
-        self._passes: WeakTable[_Pass] = WeakTable()
+        self._patches: Patches | None = None
+        self._listener: Listener | None = None
+        self._sources: Listener | None = None
+        self._closed = False
         self._lines: dict[int, str] = {}
         self._last_loop: Any = None
         """The loop in which the pass before has ended: see ``_loop``."""
@@ -120,13 +116,26 @@ class LoaderWatch:
         """The probe has ended some loop."""
 
     def install(self, patches: Patches) -> None:
-        """Patch the constructor of DataLoader and its iterators."""
+        """Patch the constructor of DataLoader, and listen to batches."""
+        self._patches = patches
         patches.wrap(DataLoader, "__init__", self._around_init)
-        patches.wrap(_BaseDataLoaderIter, "__init__", self._around_new_pass)
-        patches.wrap(_BaseDataLoaderIter, "_reset", self._around_new_pass)
-        patches.wrap(_BaseDataLoaderIter, "_next_index", self._around_next_index)
-        patches.wrap(_BaseDataLoaderIter, "__next__", self._around_next)
-        patches.wrap(Batches, "__next__", self._around_source_next)
+        self._hooks.on_pass, self._hooks.on_first, self._hooks.on_end = (
+            self._made, self._begin, self._end,
+        )  # fmt: skip
+        self._sources = patches.wrap(Batches, "__next__", self._around_source_next)
+        self._listen()
+
+    def close(self) -> None:
+        """Enough was seen: from here on only how passes begin and end."""
+        self._closed = True
+        for listener in (self._listener, self._sources):
+            if listener is not None:
+                listener.leave()
+        self._listener = self._sources = None
+
+    def _listen(self) -> None:
+        if self._listener is None and self._patches is not None:
+            self._listener = self._patches.wrap(_BaseDataLoaderIter, "__next__", self._around_next)
 
     def loaders(self) -> tuple[Loader, ...]:
         """All loaders that gave at least one batch, in the order of their first pass.
@@ -182,107 +191,90 @@ class LoaderWatch:
 
         return next_batch
 
-    def _around_new_pass(self, original: Any) -> Any:
-        """Where an iterator is made, and where a lasting one begins again."""
-
-        def begin(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> Any:
-            passes = self._known.get(id(loader.dataset))
-            limit = self._samples if passes is None else ORDER if passes < EPOCHS else 0
-            self._passes.put(iterator, _Pass(limit=limit, listens=limit > 0, busy=limit > 0))
-            return original(iterator, loader, *args, **kwargs)
-
-        return begin
-
     def _around_next(self, original: Any) -> Any:
         def next_batch(iterator: Any) -> Any:
-            now = self._passes.get(iterator)
-            if now is None or not self._real():
+            source = self._hooks.sources.get(iterator)
+            if source is None or source.watch is None or not self._real():
                 return original(iterator)
-            if now.busy or self.shortens or self.end_now or self.ended is not None:
-                return self._watched(original, iterator, now, sys._getframe(1))
-            try:
-                batch = original(iterator)
-            except StopIteration:
-                self._end(iterator, now, sys._getframe(1))
-                raise
-            now.batches += 1
-            return batch
+            return self._watched(original, iterator, source.watch)
 
         return next_batch
 
-    def _around_next_index(self, original: Any) -> Any:
-        def next_index(iterator: Any) -> Any:
-            index = original(iterator)
-            now = self._passes.get(iterator)
-            if now is not None and now.listens:
-                now.listens = iterator._dataset_kind == _DatasetKind.Map
-                if now.listens:
-                    now.given_out(index)
-            return index
-
-        return next_index
-
-    def _watched(self, original: Any, iterator: Any, now: _Pass, frame: Any) -> Any:
+    def _watched(self, original: Any, iterator: Any, now: _Pass) -> Any:
         """The next batch, where more than its number is of interest."""
-        if now.batches == 0:
-            self._begin(iterator, now, frame)
-        if self._ends_here(now) and calls_by_for(frame):
-            now.shortened = self.shortened = True
-            self._last_loop = _loop(frame)
-            raise StopIteration
-        try:
-            batch = original(iterator)
-        except StopIteration:
-            self._end(iterator, now, frame)
-            raise
-        if self.ended is not None and self._trains(now.key) and torch.is_grad_enabled():
+        if self._ends_here(now):
+            frame = caller()
+            if calls_by_for(frame):
+                now.shortened = self.shortened = True
+                self._last_loop = _loop(frame)
+                raise StopIteration
+        batch = original(iterator)
+        trains = self._trains(now.source.key) and torch.is_grad_enabled()
+        if self.ended is not None and trains:
             self.ended = None
-        now.batches += 1
-        now.busy = self._note(self._seen.get(now.key), now, batch)
-        source = self._sources.get(iterator)
-        if not now.busy and source is not None and source.loader is not None:
-            dataset = id(source.loader.dataset)
-            self._known[dataset] = self._known.get(dataset, 0) + 1
+            if self._closed:
+                self.close()
+        if now.busy and not self._closed:
+            now.busy = self._note(self._seen.get(now.source.key), now, batch)
+            if not now.busy:
+                self._enough(now)
         return batch
 
     def _ends_here(self, now: _Pass) -> bool:
         if not (self.end_now or self.shortens) or threading.get_ident() != self._main:
             return False
         grad = torch.is_grad_enabled()
-        if self.end_now and grad and self._trains(now.key):
+        if self.end_now and grad and self._trains(now.source.key):
             self.end_now = False
             return now.batches > 0
         return self.shortens and not grad and now.batches >= ASIDE_BATCHES
 
     # -- notes -----------------------------------------------------------------------------------
 
-    def _begin(self, iterator: Any, now: _Pass, frame: Any) -> None:
-        loop, self._last_loop = self._last_loop, None
-        now.cycled = loop is not None and loop is _loop(frame)
-        source = self._sources.get(iterator)
-        if source is not None and source.loader is not None:
-            now.key = key = source.key
-            if key not in self._seen:
-                line = self._lines.get(id(source.loader), "")
-                self._seen[key] = _Seen(_facts(source.loader, line))
-            if len(self._seen[key].passes) < EPOCHS:
-                self._seen[key].passes.append(now)
+    def _made(self, source: Source) -> None:
+        """A pass is made: so many of its indices are of interest."""
+        passes = self._known.get(id(source.loader.dataset), 0 if self._closed else None)
+        source.room = self._samples if passes is None else ORDER if passes < EPOCHS else 0
+        source.watch = _Pass(source, busy=source.room > 0)
 
-    def _end(self, iterator: Any, now: _Pass, frame: Any) -> None:
+    def _enough(self, now: _Pass) -> None:
+        dataset = id(now.source.loader.dataset)
+        self._known[dataset] = self._known.get(dataset, 0) + 1
+
+    def _begin(self, source: Source) -> None:
+        """Before the first batch of a pass."""
+        now: _Pass | None = source.watch
+        if now is None or not self._real():
+            return
+        loop, self._last_loop = self._last_loop, None
+        now.cycled = loop is not None and loop is _loop(caller())
+        if source.key not in self._seen:
+            line = self._lines.get(id(source.loader), "")
+            self._seen[source.key] = _Seen(_facts(source.loader, line))
+        passes = self._seen[source.key].passes
+        if len(passes) < EPOCHS and now not in passes:
+            passes.append(now)
+        if self._closed:
+            self._enough(now)
+
+    def _end(self, source: Source) -> None:
+        """A pass has come to its end."""
+        now: _Pass | None = source.watch
+        if now is None or not self._real():
+            return
         now.ended = True
         main = threading.get_ident() == self._main
-        source = self._sources.get(iterator)
-        trains = source is not None and self._trains(source.key)
-        if main and trains and torch.is_grad_enabled():
+        if main and torch.is_grad_enabled() and self._trains(source.key):
             self.ended = now
-            self._last_loop = _loop(frame)
+            self._last_loop = _loop(caller())
+            self._listen()
 
     def _note(self, seen: _Seen | None, now: _Pass, batch: Any) -> bool:
         """Keep checksums of the first pass that comes to a second batch.
 
         Returns whether more of this pass are wanted.
         """
-        numbers = now.waiting.popleft() if now.waiting else []
+        numbers = now.numbers()
         if seen is None or len(seen.contents) >= self._samples:
             return False
         if seen.sampled is not now:
@@ -307,6 +299,10 @@ def _loop(frame: Any) -> Any:
     if not calls_by_for(frame):
         return "next"
     return frame if frame.f_code.co_flags & _GENERATOR else None
+
+
+def _numbers(index: Any) -> list[int]:
+    return [_number(i) for i in (index if isinstance(index, list | tuple) else [index])]
 
 
 def _number(index: Any) -> int:
@@ -383,7 +379,7 @@ def _loader(seen: _Seen, trains: bool) -> Loader:
         trains=trains,
         epochs=tuple(
             Epoch(
-                order=tuple(p.order[:ORDER]),
+                order=tuple(n for index in p.source.order for n in _numbers(index))[:ORDER],
                 batches=p.batches,
                 ended=p.ended,
                 shortened=p.shortened,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sfbench.probe.patches import Patches
+from sfbench.probe.patches import Listener, Patches
 from sfbench.probe.recording.call_site import Place, guarded
 from sfbench.protocol.evidence import Read, Written
 
@@ -41,6 +41,8 @@ class FileWatch:
         self._own = launch_dir
         self._inside = False
         self._waited = False
+        self._early: list[Listener] = []
+        """Those that listen only while the script sets up."""
         self.setup = True
         """Until the first optimizer update; afterwards nobody cares what is read."""
         self.on_written: Callable[[], None] | None = None
@@ -54,14 +56,20 @@ class FileWatch:
         patches.replace(builtins, "open", opened)
         patches.replace(io, "open", opened)
         for owner, name, make in (
-            (os, "open", self._around_os_open),
             (os, "listdir", self._around_list),
             (os, "scandir", self._around_list),
             (time, "sleep", self._around_wait),
             (fcntl, "flock", self._around_wait),
             (fcntl, "lockf", self._around_wait),
         ):
-            patches.replace(owner, name, _Unbound(getattr(owner, name), make))
+            self._early.append(patches.wrap(owner, name, _unbound(make)))
+        patches.wrap(os, "open", _unbound(self._around_os_open))
+
+    def trains(self) -> None:
+        """Setting up is over."""
+        self.setup = False
+        while self._early:
+            self._early.pop().leave()
 
     def saved(self, path: str) -> None:
         """A torch.save has this target, whether it is written or held back."""
@@ -194,6 +202,10 @@ class _Unbound:
 
     def __reduce__(self) -> str:
         return str(self.__name__)  # type: ignore[attr-defined]
+
+
+def _unbound(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda original: _Unbound(original, make)
 
 
 def _absolute(file: Any) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from sfbench.common.schema import RankFailure
 from sfbench.probe.checkpace import Seen
 from sfbench.probe.device import parameters_of
-from sfbench.probe.events import Event, Update
-from sfbench.probe.patches import Patches
+from sfbench.probe.models import unsynced
+from sfbench.probe.patches import Listener, Patches
 from sfbench.probe.recording.call_site import Place
 from sfbench.probe.recording.gradient_syncs import SyncCount, SyncWatch
 from sfbench.probe.recording.learning_rates import RateWatch
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
 LOOKED_AT = 400
 """Updates that are looked at closely; what a script does it does by then."""
-SKIPPED_KEPT = 400
 MISSING_FILE_S = 3.0
 """In a check, how long a rank that misses a file waits to see another one make it."""
 HALF = 0.5
@@ -46,20 +47,19 @@ class Witness:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._updates = 0
-        self._skipped: list[int] = []
-        self._skips = 0
+        self._early: list[Listener] = []
         self._weights: tuple[float | None, float | None] | None = None
         place = Place(session.job.script)
         self.loaders = LoaderWatch(
             place,
-            session.loaders.sources,
+            session.loaders,
             real=lambda: not session.replay.active,
             trains=session.flow.trains,
             world_size=session.world_size,
         )
         self.meetings = MeetingWatch(
             session.heartbeat,
+            session.pulse,
             local=lambda: session.collectives.local,
             ran_out=lambda: self.loaders.ended is not None,
             part=self._part,
@@ -68,7 +68,6 @@ class Witness:
         self.files = FileWatch(place, lambda: self.meetings.count, session.job.launch_dir)
         self.splits = SplitWatch(place)
         self.syncs = SyncWatch(place)
-        session.models.before = self._forward
         self.unused = UnusedWatch()
         self.rates = RateWatch(place)
         self.states = StateWatch(place, session.models.models, self.files.saved)
@@ -84,46 +83,51 @@ class Witness:
             self.rates, self.states,
         ):  # fmt: skip
             hooks.install(patches)
+        self._early = [patches.wrap(DistributedDataParallel, "forward", self._around_forward)]
+        self._hear(self._updated)
 
-    def remove(self) -> None:
-        """Take away the hooks on parameters; the others are patches."""
-        self.syncs.remove()
-        self.unused.remove()
+    def close(self) -> None:
+        """The window of the checks is over: only what has to go on does."""
+        for watch in (self.loaders, self.syncs, self.unused, self.rates):
+            watch.close()
+        while self._early:
+            self._early.pop().leave()
+        self._hear(None)
 
-    def feed(self, event: Event) -> None:
-        """Take an event of the session."""
-        if type(event) is Update:
-            self.updated(event)
+    def _hear(self, heard: Callable[[Any], None] | None) -> None:
+        self._session.updates.heard = heard
+        self._session.updates.connect()
+
+    def _around_forward(self, original: Any) -> Any:
+        def forward(model: Any, /, *inputs: Any, **kwargs: Any) -> Any:
+            if torch.is_grad_enabled() and self._forward(model, (inputs, kwargs)):
+                return unsynced(original, model, *inputs, **kwargs)
+            return original(model, *inputs, **kwargs)
+
+        return forward
 
     def _forward(self, model: Any, batch: Any) -> bool:
         """Before a training forward of a DDP model; True: its gradients are not to be averaged."""
         count = self.syncs.forward(model)
-        if model.require_backward_grad_sync:
-            self.meetings.stepping()
         if self.loaders.wants_inputs:
             self.loaders.given(batch, count.line)
         return self.syncs.leaves_out(count)
 
-    def updated(self, update: Update) -> None:
+    def _updated(self, optimizer: Any) -> None:
         """An optimizer has been stepped."""
-        updates = self._session.updates
-        self._updates += 1
-        self.meetings.updated()
-        if self._updates <= LOOKED_AT or self.syncs.trying:
-            optimizer = updates.by_key[update.key]  # type: ignore[index]
-            self.files.setup = False
+        if self._session.pulse.updates <= LOOKED_AT or self.syncs.trying:
+            self.files.trains()
             self.syncs.updated(optimizer)
             self.unused.updated()
             self.rates.updated(id(optimizer), optimizer)
-        if updates.skipped != self._skips:
-            self._skips = updates.skipped
-            self._skipped.append(updates.scaled - 1)
 
     def _part(self, local_rank: int) -> None:
         """Another rank is inside a step, this one is elsewhere and will not come."""
         session = self._session
         other = session.rank - session.local_rank + local_rank
-        steps = session.flow.ended or self._updates // max(1, len(session.updates.by_key))
+        steps = session.flow.ended or self._session.pulse.updates // max(
+            1, len(session.updates.by_key)
+        )
         message = (
             f"rank {session.rank} stopped at step {steps}, rank {other} waits in step {steps + 1}: "
             "uneven inputs. Give all ranks the same number of batches, for example by "
@@ -154,7 +158,9 @@ class Witness:
 
     def _peers(self, models: list[Any], parameters: list[Any]) -> set[int]:
         peers = data_peers(models, parameters, self._session.world_size)
-        averaged = self.meetings.bytes_after / max(1, self._updates) >= HALF * _nbytes(parameters)
+        averaged = self.meetings.bytes_after / max(
+            1, self._session.pulse.updates
+        ) >= HALF * _nbytes(parameters)
         if not models and self.meetings.shares_model and not averaged:
             # Activations travel, gradients do not: the ranks share one model, by hand.
             return {self._session.rank}
@@ -164,7 +170,7 @@ class Witness:
         """Whether the script's own collectives may carry the gradients that DDP does not."""
         inside = {id(p) for model in models for p in model.parameters()}
         outside = _nbytes([p for p in parameters if id(p) not in inside])
-        return self.meetings.bytes_sent / max(1, self._updates) >= HALF * outside
+        return self.meetings.bytes_sent / max(1, self._session.pulse.updates) >= HALF * outside
 
     def _sums(self) -> tuple[float | None, float | None]:
         session = self._session
@@ -218,9 +224,9 @@ class Witness:
                 for key, count in self.syncs.counts.items()
             ),
             optimizers=self.rates.optimizers(),
-            updates=self._updates,
+            updates=self._session.pulse.updates,
             scaled=session.updates.scaled,
-            skipped=tuple(self._skipped[:SKIPPED_KEPT]),
+            skipped=tuple(session.updates.skips),
             weights=inside,
             weights_outside=outside,
             exchanges_outside=self._exchanges_outside(models, parameters),

@@ -26,7 +26,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sfbench.common.schema import PHASES
 from sfbench.probe.collectives import COLLECTIVES
+from sfbench.probe.models import IN_BACKWARD
 from sfbench.probe.patches import Patches
+from sfbench.probe.pulse import Pulse
 from sfbench.probe.recording.call_site import in_function
 from sfbench.protocol.heartbeat import Heartbeat
 
@@ -36,9 +38,6 @@ SURE_S = 0.2
 """How long a rank has to be seen elsewhere."""
 FORWARD_S = 2.0
 """The same where it is in a forward, and in the same one."""
-IN_BACKWARD = 0.5
-"""Added to in_step from the start of backward; below that it counts forwards."""
-_FORWARDS = 512
 _PAUSE_S = 0.002
 _KINDS = 64
 """Kinds of meetings that are looked at when they first come up."""
@@ -61,6 +60,7 @@ class MeetingWatch:
     def __init__(
         self,
         heartbeat: Heartbeat,
+        pulse: Pulse,
         local: Callable[[], bool],
         ran_out: Callable[[], bool],
         part: Callable[[int], None],
@@ -71,14 +71,8 @@ class MeetingWatch:
         self._ran_out = ran_out
         self._part = part
         self._on_joined = on_joined
-        self._main = threading.get_ident()
+        self._pulse = pulse
         self._known: set[int] = set()
-        self._begun = False
-        self._updates = 0
-        self._step = 0.0
-        """What the heartbeat's in_step says."""
-        self._forwards = 0
-        self._forward_phase = False
         self.bytes_sent = 0
         """Carried by collectives of any group since training began."""
         self.bytes_after = 0
@@ -87,8 +81,6 @@ class MeetingWatch:
         self.shares_model = False
         """Collectives are part of the forward, as in a tensor-parallel model made by hand."""
         self.count = 0
-        self.joining = False
-        self._joined = 0.0
         self._joins = 0
         self.takes_minimum = False
 
@@ -100,53 +92,26 @@ class MeetingWatch:
         for name in ("init_process_group", "new_group"):
             patches.wrap(dist, name, self._around_start)
         patches.wrap(DistributedDataParallel, "__init__", self._around_start)
-        patches.wrap(torch.autograd, "backward", self._around_backward)
         patches.wrap(Join, "__enter__", self._around_enter)
         patches.wrap(Join, "__exit__", self._around_exit)
-
-    def stepping(self) -> None:
-        """A training forward begins whose backward will need all ranks."""
-        self._begun = True
-        self._forwards = (self._forwards + 1) % _FORWARDS
-        self._step = self._updates + 1 + self._forwards / (4 * _FORWARDS)
-        self._heartbeat.in_step(self._step)
-
-    def updated(self) -> None:
-        """An optimizer has been stepped."""
-        self._begun = self._forward_phase = True
-        self._updates += 1
-        self._step = 0.0
-        self._heartbeat.in_step(-self._updates)
-        if self.joining:
-            self._joined += 1
-            self._heartbeat.figures(joined=self._joined)
 
     def all_come(self) -> bool:
         """Whether all ranks will come to where this one is, right after an update.
 
         Inside Join a rank that has run out of inputs takes part in nothing else until all have.
         """
-        while self.joining:
+        while self._pulse.joining:
             others = [other["joined"] for _, other in self._heartbeat.others()]
             if -1 in others:
                 return False
-            if min(others, default=self._joined) >= self._joined:
+            if min(others, default=self._pulse.joined) >= self._pulse.joined:
                 break
             time.sleep(_PAUSE_S)
         return True
 
     def may_decide(self) -> bool:
         """Whether all ranks have seen as much as this one, right after an update."""
-        return not self.joining or (self._joins == 1 and self.all_come())
-
-    def _around_backward(self, original: Any) -> Any:
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            self._forward_phase = False
-            if self._step > 0.0:
-                self._heartbeat.in_step(self._step + IN_BACKWARD)
-            return original(*args, **kwargs)
-
-        return backward
+        return not self._pulse.joining or (self._joins == 1 and self.all_come())
 
     def _around(self, name: str) -> Callable[[Any], Any]:
         def make(original: Any) -> Any:
@@ -164,21 +129,21 @@ class MeetingWatch:
     def _carry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         nbytes = _nbytes(args, kwargs)
         self.bytes_sent += nbytes
-        self.bytes_after += 0 if self._forward_phase else nbytes
+        self.bytes_after += 0 if self._pulse.forward_phase else nbytes
         if self._looks > 0:
             self._looks -= 1
             self.shares_model = self.shares_model or in_function()
 
     def _meet(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if threading.get_ident() != self._main:
+        if threading.get_ident() != self._pulse.main:
             return
         kind = zlib.crc32(f"{name} {0 if name in _UNEVEN else _nbytes(args, kwargs)}".encode())
         self.count += 1
         self._heartbeat.figures(meeting_kind=float(kind))
         self._heartbeat.figures(meetings=float(self.count))
-        if not self._begun:
+        if not self._pulse.begun:
             self.takes_minimum |= name == "all_reduce" and _is_minimum(args, kwargs)
-        elif not self.joining and (self._is_new(kind) or self._ran_out()):
+        elif not self._pulse.joining and (self._is_new(kind) or self._ran_out()):
             self._look(float(kind))
 
     def _is_new(self, kind: int) -> bool:
@@ -219,7 +184,7 @@ class MeetingWatch:
         if kind and other["meetings"] == self.count:
             return "apart" if other["meeting_kind"] != kind and self._ran_out() else "here"
         # A device may lag behind its host, which has then gone on to wait elsewhere.
-        return "apart" if abs(int(other["in_step"])) > self._updates else "under way"
+        return "apart" if abs(int(other["in_step"])) > self._pulse.updates else "under way"
 
     def _around_start(self, original: Any) -> Any:
         def start(*args: Any, **kwargs: Any) -> Any:
@@ -232,7 +197,7 @@ class MeetingWatch:
     def _around_enter(self, original: Any) -> Any:
         def enter(join: Any) -> Any:
             if getattr(join, "_enable", True):
-                self.joining, self._joined = True, 1.0
+                self._pulse.joining, self._pulse.joined = True, 1.0
                 self._joins += 1
                 self._heartbeat.figures(joined=1.0)
             return original(join)
@@ -241,13 +206,13 @@ class MeetingWatch:
 
     def _around_exit(self, original: Any) -> Any:
         def leave(join: Any, kind: Any, error: Any, trace: Any) -> Any:
-            was_joining = self.joining
+            was_joining = self._pulse.joining
             if was_joining:
                 self._heartbeat.figures(joined=-1.0)
             try:
                 value = original(join, kind, error, trace)
             finally:
-                self.joining = False
+                self._pulse.joining = False
                 self._heartbeat.figures(joined=0.0)
             if was_joining and kind is None:
                 self._on_joined()

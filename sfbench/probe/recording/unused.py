@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from sfbench.probe.patches import Patches
+from sfbench.probe.patches import Listener, Patches
 
 LOOKS = 12
 """Forward passes that are watched."""
@@ -20,13 +20,18 @@ class UnusedWatch:
 
     def __init__(self) -> None:
         self.searches: dict[int, Search] = {}
+        self._listener: Listener | None = None
 
     def install(self, patches: Patches) -> None:
         """Patch DDP's way from forward to backward, where it searches."""
-        patches.wrap(DistributedDataParallel, "_post_forward", self._around_post_forward)
+        self._listener = patches.wrap(
+            DistributedDataParallel, "_post_forward", self._around_post_forward
+        )
 
-    def remove(self) -> None:
-        """Take the hooks on parameters away."""
+    def close(self) -> None:
+        """Enough was seen: take the hooks away, those on parameters too."""
+        if self._listener is not None:
+            self._listener.leave()
         for search in self.searches.values():
             search.close()
 
