@@ -8,9 +8,13 @@ has seen enough costs anything any more.
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+import torch._dynamo
+
+F = TypeVar("F", bound=Callable[..., Any])
 Make = Callable[[Any], Any]
 """Makes a stand-in around an original."""
 
@@ -111,4 +115,19 @@ def _dressed(stand_in: Any, original: Any) -> Any:
 
     Libraries look at them: at the arguments of a loader before they make it again, for example.
     """
-    return functools.update_wrapper(stand_in, original)
+    functools.update_wrapper(stand_in, original)
+    return uncompiled(stand_in) if isinstance(stand_in, types.FunctionType) else stand_in
+
+
+def uncompiled(stand_in: F) -> F:
+    """Kept out of what torch.compile compiles: the code is marked, which costs no call.
+
+    What it stands for is compiled as ever.
+    """
+    torch._dynamo.decorators.skip(stand_in)
+    return stand_in
+
+
+def apart(work: F) -> F:
+    """What a hook calls now and then: torch.compile compiles nothing inside it."""
+    return torch.compiler.disable(work)  # type: ignore[no-any-return, no-untyped-call]

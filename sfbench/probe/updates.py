@@ -16,7 +16,7 @@ from sfbench.probe.clock import Clock
 from sfbench.probe.device import parameters_of
 from sfbench.probe.events import Update
 from sfbench.probe.flow import Flow
-from sfbench.probe.patches import Patches
+from sfbench.probe.patches import Patches, uncompiled
 from sfbench.probe.pulse import Pulse
 from sfbench.protocol.heartbeat import IN_STEP, JOINED, STEPS
 
@@ -104,7 +104,7 @@ class UpdateHooks:
             if ident() == main and not self._in_scaler:
                 pulse.update_began = _now()
 
-        return before_step
+        return uncompiled(before_step)
 
     def _after_step(self) -> Any:
         main, ident, tell = self._pulse.main, threading.get_ident, self._updated()
@@ -115,7 +115,7 @@ class UpdateHooks:
             else:
                 self._stepped = True
 
-        return after_step
+        return uncompiled(after_step)
 
     def _updated(self) -> Callable[[Any], None]:
         """What follows each update. In every step: as few calls as can be."""
@@ -149,7 +149,7 @@ class UpdateHooks:
                 at = ended if on_host else mark()
                 ask(Update(key, began, ended, at, late))
 
-        self._tell = updated
+        self._tell = uncompiled(updated)
         return updated
 
     def _is_late(self, key: int, optimizer: Any) -> bool:

@@ -15,7 +15,7 @@ from sfbench.common.schema import RankFailure
 from sfbench.probe.checkpace import Seen
 from sfbench.probe.device import parameters_of
 from sfbench.probe.models import unsynced
-from sfbench.probe.patches import Listener, Patches
+from sfbench.probe.patches import Listener, Patches, apart
 from sfbench.probe.recording.call_site import Place
 from sfbench.probe.recording.gradient_syncs import SyncCount, SyncWatch
 from sfbench.probe.recording.learning_rates import RateWatch
@@ -84,7 +84,7 @@ class Witness:
         ):  # fmt: skip
             hooks.install(patches)
         self._early = [patches.wrap(DistributedDataParallel, "forward", self._around_forward)]
-        self._hear(self._updated)
+        self._hear(apart(self._updated))
 
     def close(self) -> None:
         """The window of the checks is over: only what has to go on does."""
@@ -99,8 +99,10 @@ class Witness:
         self._session.updates.connect()
 
     def _around_forward(self, original: Any) -> Any:
+        looks = apart(self._forward)
+
         def forward(model: Any, /, *inputs: Any, **kwargs: Any) -> Any:
-            if torch.is_grad_enabled() and self._forward(model, (inputs, kwargs)):
+            if torch.is_grad_enabled() and looks(model, (inputs, kwargs)):
                 return unsynced(original, model, *inputs, **kwargs)
             return original(model, *inputs, **kwargs)
 
