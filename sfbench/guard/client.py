@@ -1,0 +1,109 @@
+"""The guard as the command sees it: one per launcher, one view per launch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import Any
+
+from sfbench.errors import UsageError
+from sfbench.guard import registry
+from sfbench.guard.ticket import Ticket, Wanted
+
+_CLOSE_S = 60.0
+"""How long removing what the script wrote may take."""
+
+
+class Guard:
+    """Started before the first launch, closed after the last."""
+
+    def __init__(self) -> None:
+        """Tidy what killed commands left, and start the guard's process.
+
+        Raises:
+            UsageError: it cannot be started.
+        """
+        registry.tidy()
+        try:
+            self._registered = registry.Registered.new()
+            self._process = subprocess.Popen(
+                [*_python(), str(self._registered.path), str(self._registered.lock)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=[self._registered.lock],
+                start_new_session=True,  # a Ctrl-C at the terminal reaches this process only
+                text=True,
+            )
+        except OSError as error:
+            raise _refused(str(error)) from error
+
+    @contextmanager
+    def launch(self, wanted: Wanted) -> Iterator[Ticket]:
+        """The guard of one launch, from before its ranks start until they are gone.
+
+        Raises:
+            UsageError: it cannot be had here, so nothing may be started.
+        """
+        answer = self._ask({"open": asdict(wanted)})
+        if "refused" in answer:
+            raise _refused(answer["refused"])
+        try:
+            yield Ticket(kind=answer["kind"], path=answer["path"], notes=_notes(answer))
+        finally:
+            with suppress(UsageError):  # it was killed: what it left is tidied at the end
+                self._ask({"close": None})
+
+    def close(self) -> None:
+        """End it; what the script wrote is gone afterwards."""
+        with suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+        try:
+            self._process.wait(_CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        finally:
+            self._registered.close()
+            registry.tidy()
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        into, out = self._process.stdin, self._process.stdout
+        assert into is not None
+        assert out is not None
+        try:
+            into.write(json.dumps(request) + "\n")
+            into.flush()
+            answer = out.readline()
+        except OSError:
+            answer = ""
+        if not answer:
+            raise _refused("the guard's process was killed")
+        return dict(json.loads(answer))
+
+
+def _refused(why: str) -> UsageError:
+    return UsageError(
+        f"what the script writes cannot be kept off your files here: {why}. With --allow-saves it "
+        "writes as it does without sfbench."
+    )
+
+
+def _notes(answer: dict[str, Any]) -> tuple[str, ...]:
+    locked = [f"{path} can only be read by the script" for path in answer["locked"]]
+    return tuple(locked)
+
+
+def _python() -> list[str]:
+    alone = ["-P"] if sys.version_info >= (3, 11) else []
+    return [sys.executable, *alone, "-m", "sfbench.guard.server"]
+
+
+def wanted_for(script: str, *real: str) -> Wanted:
+    """What a launch of a script needs: the tool's own folders stay as they are."""
+    near = (os.getcwd(), os.path.dirname(script))  # noqa: PTH109, PTH120
+    return Wanted(real=real, near=near)

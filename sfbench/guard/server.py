@@ -1,0 +1,107 @@
+"""The guard's own process: ``python -m sfbench.guard.server ENTRY LOCK``.
+
+It has one thread, so that views can be made in children of it, and outlives whoever asked: when the
+other end of its input closes, it removes all that it made. Requests and answers are lines of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from sfbench.guard import overlay
+from sfbench.guard.registry import Registered, remove_folder
+from sfbench.guard.ticket import Wanted
+
+
+def main() -> int:
+    """Serve until the input ends, then remove everything. Returns the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    registered = Registered(Path(sys.argv[1]), int(sys.argv[2]))
+    server = Server(registered)
+    try:
+        for line in sys.stdin:
+            print(json.dumps(server.answer(json.loads(line))), flush=True, file=sys.stdout)
+    finally:
+        server.close()
+        registered.remove()
+    return 0
+
+
+class Server:
+    """The views of one command, one after the other."""
+
+    def __init__(self, registered: Registered) -> None:
+        self._registered = registered
+        self._namespace: int | None = None
+        self._folders: list[Path] = []
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """``{"open": Wanted}`` or ``{"close": null}``; what fails is told in the answer."""
+        try:
+            self.close()
+            if "open" not in request:
+                return {}
+            return self._open(Wanted(**{k: tuple(v) for k, v in request["open"].items()}))
+        except OSError as error:
+            self.close()
+            return {"refused": str(error)}
+
+    def close(self) -> None:
+        """Forget the view that is open; its processes are gone, or about to be."""
+        if self._namespace is not None:
+            os.close(self._namespace)
+            self._namespace = None
+        for folder in self._folders:
+            remove_folder(folder)
+        self._folders.clear()
+
+    def _open(self, wanted: Wanted) -> dict[str, Any]:
+        found = overlay.stores(wanted, self._note)
+        told, says = os.pipe()
+        go, goes = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(goes)
+            _be_the_view(found, wanted, says, go)
+        os.close(says)
+        os.close(go)
+        with open(told, "rb") as answer:  # noqa: PTH123
+            built = json.loads(answer.readline() or b'{"refused": "its process was killed"}')
+            if "refused" not in built:
+                self._namespace = os.open(f"/proc/{child}/ns/mnt", os.O_RDONLY)
+        os.close(goes)
+        os.waitpid(child, 0)
+        if "refused" in built:
+            self.close()
+            return dict(built)
+        elsewhere = [store.layer.mount.path for store in found if store.elsewhere]
+        path = f"/proc/{os.getpid()}/fd/{self._namespace}"
+        return {"kind": "overlay", "path": path, "locked": built["locked"], "elsewhere": elsewhere}
+
+    def _note(self, folder: Path) -> None:
+        self._registered.add(folder)
+        self._folders.append(folder)
+
+
+def _be_the_view(found: tuple[overlay.Store, ...], wanted: Wanted, says: int, go: int) -> None:
+    """Make the view, tell, and stay until the other side has it."""
+    try:
+        said: dict[str, Any] = {"locked": overlay.build(found, wanted)}
+    except OSError as error:
+        said = {"refused": str(error)}
+    try:
+        os.write(says, json.dumps(said).encode() + b"\n")
+        os.close(says)
+        os.read(go, 1)
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
