@@ -141,7 +141,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - each parameter is an option
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no HTML report.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     allow_saves: Annotated[
-        bool | None, typer.Option("--allow-saves", help="Let the script's torch.save write.")
+        bool | None, typer.Option("--allow-saves", help="Let what the script writes stay.")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a result of the same name.")
@@ -215,6 +215,9 @@ def check(
     timeout: Annotated[
         float | None, typer.Option(help="Seconds without progress that mean a hang. [60]")
     ] = None,
+    allow_saves: Annotated[
+        bool | None, typer.Option("--allow-saves", help="Let what the script writes stay.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Watch a script at 2 devices for what goes wrong silently: arguments go behind `--`."""
@@ -224,7 +227,7 @@ def check(
 
     limit_s = NO_PROGRESS_S if timeout is None else timeout
     given = {"target": target, "devices": [DEVICES], "device": device, "timeout": limit_s}
-    plan = _plan({**given, "rounds": 1})
+    plan = _plan({**given, "rounds": 1, "allow_saves": allow_saves})
     checked = run_check(plan, this_machine(), SilentObserver())
     if as_json:
         sys.stdout.write(to_json(checked))

@@ -53,6 +53,9 @@ Margin = Annotated[
 Budget = Annotated[
     float | None, typer.Option(help="Wall time in seconds for all pairs. [180]", min=1.0)
 ]
+Saves = Annotated[
+    bool | None, typer.Option("--allow-saves", help="Let what the script writes stay.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -79,6 +82,7 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     device: Device = None,
     threads_per_device: Threads = None,
     timeout: Timeout = None,
+    allow_saves: Saves = None,
     as_json: Json = False,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report of both sides.")] = None,
     markdown: Annotated[
@@ -102,6 +106,7 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
         {
             "target": target, "devices": devices, "device": device,
             "threads_per_device": threads_per_device, "timeout": timeout,
+            "allow_saves": allow_saves,
         },
         asked,
     )  # fmt: skip
@@ -123,6 +128,7 @@ def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
     threads_per_device: Threads = None,
     seconds: Seconds = None,
     timeout: Timeout = None,
+    allow_saves: Saves = None,
     name: Annotated[str | None, typer.Option(help="Name of the result. [target and time]")] = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder for result folders. [results]")
@@ -142,6 +148,7 @@ def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
         context,
         {
             "target": target, "devices": devices, "device": device, "timeout": timeout,
+            "allow_saves": allow_saves,
             "threads_per_device": threads_per_device, "name": name, "output": output,
         },
         _asked(seconds=seconds),
@@ -174,6 +181,7 @@ def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     device: Device = None,
     threads_per_device: Threads = None,
     timeout: Timeout = None,
+    allow_saves: Saves = None,
     as_json: Json = False,
 ) -> None:
     """Tell what this machine can and cannot detect: script arguments go behind `--`."""
@@ -185,6 +193,7 @@ def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option
         {
             "target": target, "devices": devices, "device": device,
             "threads_per_device": threads_per_device, "timeout": timeout,
+            "allow_saves": allow_saves,
         },
         _asked(margin=margin, budget=budget, seconds=seconds),
     )  # fmt: skip

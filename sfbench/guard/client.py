@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from sfbench.errors import UsageError
@@ -41,6 +43,11 @@ class Guard:
             )
         except OSError as error:
             raise _refused(str(error)) from error
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process is."""
+        return self._process.poll() is None
 
     @contextmanager
     def launch(self, wanted: Wanted) -> Iterator[Ticket]:
@@ -103,7 +110,34 @@ def _python() -> list[str]:
     return [sys.executable, *alone, "-m", "sfbench.guard.server"]
 
 
-def wanted_for(script: str, *real: str) -> Wanted:
-    """What a launch of a script needs: the tool's own folders stay as they are."""
+def wanted_for(script: str, args: Sequence[str], *real: str) -> Wanted:
+    """What a launch of a script needs: the tool's own folders stay as they are.
+
+    So do pipes that it is told to talk through: another process has the other end.
+    """
     near = (os.getcwd(), os.path.dirname(script))  # noqa: PTH109, PTH120
-    return Wanted(real=real, near=near)
+    values = (arg.rpartition("=")[2] for arg in args)
+    pipes = (os.path.realpath(value) for value in values if _is_pipe(value))
+    return Wanted(real=(*real, *_own_cache(), *pipes), near=near)
+
+
+def _is_pipe(value: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(value).st_mode)  # noqa: PTH116
+    except (OSError, ValueError):  # no path
+        return False
+
+
+def _own_cache() -> tuple[str, ...]:
+    """Where the reference workloads keep what they generate: it is the tool's own."""
+    given = os.environ.get("SFBENCH_CACHE")
+    folder = Path(given) if given else _cache_home() / "sfbench"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a workload that needs it will say so
+        return ()
+    return (str(folder.absolute()),)
+
+
+def _cache_home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -66,7 +66,7 @@ def mount_of(path: str, mounts: Sequence[Mount]) -> Mount:
 
 def is_below(path: str, folder: str) -> bool:
     """Whether a path is a folder or lies in it."""
-    return folder == "/" or path == folder or path.startswith(folder.rstrip("/") + os.sep)
+    return folder in ("/", path) or path.startswith(folder.rstrip("/") + os.sep)
 
 
 def _holds_files(mount: Mount) -> bool:

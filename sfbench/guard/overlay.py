@@ -89,7 +89,7 @@ def _lay(store: Store, stage: str) -> str | None:
     if mount.path != "/" and not Path(target).exists():
         return None  # hidden by a mount above it
     if store.layer.way == "bind":
-        if os.path.ismount(mount.path) or not Path(mount.path).is_dir():  # noqa: PTH114
+        if os.path.ismount(mount.path) or not Path(mount.path).is_dir():
             linux.mount(mount.path, target, None, linux.BIND)
         return None
     if not Path(mount.path).is_dir():

@@ -99,6 +99,7 @@ def node_start(request: RunRequest, group: WorkerGroup) -> worker.NodeStart:
     return worker.NodeStart(
         entry=request.entry,
         job=node_job.job,
+        guard=request.guard,
         log_dir=node_job.log_dir,
         nproc=node_job.nproc,
         first_rank=first.global_rank,

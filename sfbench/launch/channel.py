@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sfbench.guard.ticket import Ticket
 from sfbench.plan.sweep_plan import NodeJob
 
 MARK = "SFBENCH_HOST"
@@ -25,3 +26,5 @@ class RunRequest:
     """``module:function`` that each rank calls with its RankJob."""
     launch: int
     """How many launches came before, the same on all nodes of a job."""
+    guard: Ticket | None = None
+    """None: the script may write where it likes."""

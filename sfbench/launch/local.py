@@ -9,10 +9,14 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import BinaryIO
 
+from sfbench.guard.client import Guard, wanted_for
+from sfbench.guard.ticket import Ticket
 from sfbench.launch import tree
 from sfbench.launch.blame import how, launcher_failed
 from sfbench.launch.channel import MARK, RunRequest
@@ -48,6 +52,7 @@ class LocalLauncher:
         self._device_type = device_type
         self._entry = entry
         self._host: _Host | None = None
+        self._guard: Guard | None = None
         self._launches = 0
 
     def __enter__(self) -> LocalLauncher:
@@ -60,7 +65,11 @@ class LocalLauncher:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._close()
+        try:
+            self._close()
+        finally:
+            if self._guard is not None:
+                self._guard.close()
 
     def run(self, node_job: NodeJob, on_progress: OnProgress) -> LaunchOutcome:
         """Run one launch; blocks until none of its processes is left.
@@ -68,11 +77,22 @@ class LocalLauncher:
         ``node_job.log_dir`` is made where it does not stand; ``launch_dir`` has to. What is raised
         while it waits (Ctrl-C, or by ``on_progress``) is raised again after all has been ended,
         which takes up to 5 s. On nodes after the first an ok launch has no record.
+
+        Raises:
+            UsageError: what the script writes cannot be kept off the user's files; not started.
         """
+        with self._guarded(node_job) as guard:
+            return self._run(node_job, on_progress, guard)
+
+    def _run(
+        self, node_job: NodeJob, on_progress: OnProgress, guard: Ticket | None
+    ) -> LaunchOutcome:
         start_s = time.monotonic()
         if self._host is None:
             self._host = _Host(self._environment)
-        request = RunRequest(node_job=node_job, entry=self._entry, launch=self._launches)
+        request = RunRequest(
+            node_job=node_job, entry=self._entry, launch=self._launches, guard=guard
+        )
         self._launches += 1
         try:
             with watched(self._device_type) as gpus:
@@ -88,6 +108,19 @@ class LocalLauncher:
             error = replace(error, last_lines=self._host.log_lines())
             self._close()  # it is ending: the next launch gets a new host
         return replace(outcome, error=error, start_s=start_s, wall_s=time.monotonic() - start_s)
+
+    @contextmanager
+    def _guarded(self, node_job: NodeJob) -> Iterator[Ticket | None]:
+        job = node_job.job
+        if job.probe.allow_saves:
+            yield None
+            return
+        if self._guard is None or not self._guard.alive:
+            self._guard = Guard()
+        node_job.log_dir.mkdir(parents=True, exist_ok=True)
+        wanted = wanted_for(job.script, job.args, job.launch_dir, str(node_job.log_dir.absolute()))
+        with self._guard.launch(wanted) as ticket:
+            yield ticket
 
     def _close(self) -> None:
         if self._host is not None:

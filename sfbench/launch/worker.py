@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import cast
 
 from sfbench.common.schema import RankFailure, RankJob
+from sfbench.guard.enter import enter as enter_guard
+from sfbench.guard.ticket import Ticket
 from sfbench.launch.logs import log_name
 from sfbench.launch.prctl import die_with_parent
 from sfbench.launch.stacks import SIGNAL
@@ -37,6 +39,8 @@ class NodeStart:
     master_addr: str
     master_port: int
     run_id: str
+    guard: Ticket | None = None
+    """None: the script may write where it likes."""
 
 
 def environment(start: NodeStart, local_rank: int) -> dict[str, str]:
@@ -107,6 +111,8 @@ def _open_log(path: Path) -> None:
 def _call(start: NodeStart, rank: int) -> int:
     """Call the entry and turn its end into an exit code."""
     try:
+        if start.guard is not None:
+            enter_guard(start.guard)
         _resolve(start.entry)(start.job)
     except SystemExit as end:
         return _exit_code(end.code)

@@ -1,7 +1,11 @@
-"""Holds back what the script saves: a benchmark must not overwrite checkpoints."""
+"""Times what the script saves, so that it is priced apart from the step.
+
+It is written as the script says: the launch's guard keeps it off the user's files.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import time
@@ -19,65 +23,49 @@ _KEYS_KEPT = 400
 
 
 class SaveHooks:
-    """Stands in for ``torch.save``; remembers what would have been written.
+    """Wraps ``torch.save``, and the copies made of what it wrote; remembers what was saved."""
 
-    Until ``trains`` says that training has begun, new files are written: they are data, and the
-    script may read them again.
-    """
-
-    def __init__(
-        self,
-        feed: Callable[[Event], None],
-        rank: int,
-        *,
-        allow: bool,
-        trains: Callable[[], bool] = lambda: True,
-    ) -> None:
+    def __init__(self, feed: Callable[[Event], None], rank: int, *, allow: bool) -> None:
+        """``allow``: what is written stays when the launch is over."""
         self._feed = feed
         self._rank = rank
         self._allow = allow
-        self._trains = trains
-        self._withheld: set[str] = set()
+        self._paths: set[str] = set()
         self.saves: list[SaveInfo] = []
 
     def install(self, patches: Patches) -> None:
-        """Patch torch.save, and the renames that often follow one."""
+        """Patch torch.save, and the copy that often follows one."""
         patches.wrap(torch, "save", self._around_save)
-        if not self._allow:
-            patches.wrap(os, "replace", self._around_rename)
-            patches.wrap(os, "rename", self._around_rename)
-            patches.wrap(shutil, "move", self._around_rename)
+        patches.wrap(shutil, "copyfile", self._around_copy)
 
     def _around_save(self, original: Any) -> Any:
+        @functools.wraps(original)
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
             began = time.perf_counter()
+            original(obj, f, *args, **kwargs)
             path = path_of(f)
-            # A save into memory harms nobody, and the script may use the bytes.
-            write = self._allow or path is None or (not self._trains() and _is_new(f))
-            if write:
-                original(obj, f, *args, **kwargs)
-            elif path is not None:
-                self._withheld.add(path)
             if path is not None:
+                self._paths.add(path)
                 keys = tuple(_keys(obj))
-                info = SaveInfo(rank=self._rank, path=path, keys=keys, written=write)
-                self.saves.append(info)
+                self.saves.append(
+                    SaveInfo(rank=self._rank, path=path, keys=keys, written=self._allow)
+                )
             self._feed(Aside(began, time.perf_counter()))
 
         return save
 
-    def _around_rename(self, original: Any) -> Any:
-        def rename(src: Any, dst: Any, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(src, str | os.PathLike) and _absolute(src) in self._withheld:
-                return dst
-            return original(src, dst, *args, **kwargs)
+    def _around_copy(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def copyfile(src: Any, dst: Any, *args: Any, **kwargs: Any) -> Any:
+            saved = path_of(src) in self._paths
+            began = time.perf_counter()
+            copy = original(src, dst, *args, **kwargs)
+            if saved:
+                self._paths.add(str(path_of(dst)))
+                self._feed(Aside(began, time.perf_counter()))
+            return copy
 
-        return rename
-
-
-def _is_new(f: Any) -> bool:
-    """A file that does not exist, or that the script has opened anew itself."""
-    return not isinstance(f, str | os.PathLike) or not Path(os.fspath(f)).exists()
+        return copyfile
 
 
 def path_of(f: Any) -> str | None:

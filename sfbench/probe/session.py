@@ -69,12 +69,7 @@ class Session:
         self.loaders = LoaderHooks(self.pulse, self.replay)
         self.updates = UpdateHooks(self.pulse, self.flow, self.clock, apart(self._due))
         self.models = ModelHooks(self.pulse)
-        self.saves = SaveHooks(
-            self._ask,
-            rank,
-            allow=job.probe.allow_saves,
-            trains=lambda: bool(self.updates.by_key),
-        )
+        self.saves = SaveHooks(self._ask, rank, allow=job.probe.allow_saves)
         self.collectives = CollectiveHooks()
         self.fetching = FetchHooks(Path(job.launch_dir), rank, job.code)
         self.loads = LoadMeter(self.clock)

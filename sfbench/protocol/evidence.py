@@ -88,7 +88,7 @@ class Written:
     """Before the first optimizer update."""
     appends: bool = False
     saved: bool = False
-    """By torch.save, held back or not."""
+    """By torch.save."""
     size_bytes: int | None = None
     """At the end; None: not known, or it is no longer there."""
     modified_s: float | None = None

@@ -66,7 +66,7 @@ class ProbeOptions:
     global_batch: int | None = None
     """Strong scaling: samples per loader batch over all ranks; None = leave the script's batch."""
     allow_saves: bool = False
-    """Let the script's torch.save write."""
+    """What the script writes stays: no guard of the user's files."""
     seed: int = 0
     """Seeds the order of rungs; the same on all ranks."""
     checks: bool = False
@@ -179,13 +179,14 @@ class LoopInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveInfo:
-    """A torch.save of the script, held back or let through."""
+    """A torch.save of the script."""
 
     rank: int
     path: str
     keys: tuple[str, ...]
     """First state-dict keys seen, nested ones dotted."""
     written: bool
+    """Whether it stays when the launch is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,7 +118,12 @@ def _launch(
             threads=plan.threads_per_device,
             cores=launch.cores,
             device_type=plan.device_type,
-            probe=ProbeOptions(checks=True, may_shorten=may_shorten, seconds=SECONDS),
+            probe=ProbeOptions(
+                checks=True,
+                may_shorten=may_shorten,
+                seconds=SECONDS,
+                allow_saves=plan.allow_saves,
+            ),
         )
         node_job = NodeJob(
             job=job,

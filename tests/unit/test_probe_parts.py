@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
 from collections import namedtuple
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,7 +235,7 @@ def test_weights_and_optimizer_state_come_back() -> None:
 
 
 @pytest.mark.parametrize("allow", [False, True])
-def test_saves_are_held_back_and_remembered(tmp_path: Path, allow: bool) -> None:
+def test_saves_are_timed_and_remembered(tmp_path: Path, allow: bool) -> None:
     # GIVEN a script that saves to a part file and renames it
     events: list[Event] = []
     hooks, patches = SaveHooks(events.append, rank=1, allow=allow), Patches()
@@ -244,14 +245,30 @@ def test_saves_are_held_back_and_remembered(tmp_path: Path, allow: bool) -> None
         # WHEN
         torch.save({"model": {"module.weight": torch.ones(1)}, "epoch": 3}, part)
         os.replace(part, final)  # noqa: PTH105 - as scripts write it
+        shutil.copy2(part.with_name("model.pt"), tmp_path / "best.pt")
     finally:
         patches.restore()
     # THEN
-    assert final.exists() is allow
+    assert final.read_bytes() == (tmp_path / "best.pt").read_bytes() != b""
     (save,) = hooks.saves
     assert (save.rank, save.path, save.written) == (1, str(part), allow)
     assert save.keys == ("model", "model.module.weight", "epoch")
     assert len(events) == 1
+
+
+def test_copies_of_what_was_saved_are_timed_and_no_other(tmp_path: Path) -> None:
+    events: list[Event] = []
+    hooks, patches = SaveHooks(events.append, rank=0, allow=False), Patches()
+    hooks.install(patches)
+    (tmp_path / "data.txt").write_text("a sample")
+    try:
+        torch.save({"epoch": 3}, tmp_path / "last.pt")
+        shutil.copyfile(tmp_path / "last.pt", tmp_path / "best.pt")
+        shutil.copy2(tmp_path / "best.pt", tmp_path / "kept.pt")
+        shutil.copyfile(tmp_path / "data.txt", tmp_path / "cached.txt")
+    finally:
+        patches.restore()
+    assert len(events) == 3
 
 
 def test_collectives_answer_locally_while_ranks_run_apart() -> None:

@@ -72,7 +72,7 @@ class FileWatch:
             self._early.pop().leave()
 
     def saved(self, path: str) -> None:
-        """A torch.save has this target, whether it is written or held back."""
+        """A torch.save has this target, whether it stays or not."""
         self._write(path, appends=False, saved=True)
 
     def written(self, *, ended: bool) -> tuple[Written, ...]:
