@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import stat
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -30,7 +32,7 @@ class Guard:
         Raises:
             UsageError: it cannot be started.
         """
-        registry.tidy()
+        _warn(*registry.tidy())
         try:
             self._registered = registry.Registered.new()
             self._process = subprocess.Popen(
@@ -43,11 +45,9 @@ class Guard:
             )
         except OSError as error:
             raise _refused(str(error)) from error
-
-    @property
-    def alive(self) -> bool:
-        """Whether its process is."""
-        return self._process.poll() is None
+        self._process.wait()  # it goes on as a process of no one's
+        self.alive = True
+        """False once it was found killed."""
 
     @contextmanager
     def launch(self, wanted: Wanted) -> Iterator[Ticket]:
@@ -60,23 +60,27 @@ class Guard:
         if "refused" in answer:
             raise _refused(answer["refused"])
         try:
-            yield Ticket(kind=answer["kind"], path=answer["path"], notes=_notes(answer))
+            yield Ticket(
+                kind=answer["kind"],
+                path=answer["path"],
+                wanted=wanted,
+                address=answer.get("address", ""),
+                notes=_notes(answer),
+            )
         finally:
             with suppress(UsageError):  # it was killed: what it left is tidied at the end
-                self._ask({"close": None})
+                _warn(self._ask({"close": None}).get("refused"))
 
     def close(self) -> None:
         """End it; what the script wrote is gone afterwards."""
         with suppress(OSError):
             self._process.stdin.close()  # type: ignore[union-attr]
-        try:
-            self._process.wait(_CLOSE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        finally:
-            self._registered.close()
-            registry.tidy()
+        answers = self._process.stdout
+        assert answers is not None
+        select.select([answers], [], [], _CLOSE_S)  # its end, and nothing else, can be read
+        answers.close()
+        self._registered.close()
+        _warn(*registry.tidy())
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         into, out = self._process.stdin, self._process.stdout
@@ -89,6 +93,7 @@ class Guard:
         except OSError:
             answer = ""
         if not answer:
+            self.alive = False
             raise _refused("the guard's process was killed")
         return dict(json.loads(answer))
 
@@ -100,8 +105,13 @@ def _refused(why: str) -> UsageError:
     )
 
 
+def _warn(*told: str | None) -> None:
+    for text in filter(None, told):
+        warnings.warn(f"sfbench: your files: {text}", RuntimeWarning, stacklevel=3)
+
+
 def _notes(answer: dict[str, Any]) -> tuple[str, ...]:
-    locked = [f"{path} can only be read by the script" for path in answer["locked"]]
+    locked = [f"{path} can only be read by the script" for path in answer.get("locked", ())]
     return tuple(locked)
 
 

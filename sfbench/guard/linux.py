@@ -46,6 +46,21 @@ def pivot_root(folder: str) -> None:
     os.chdir("/")
 
 
+def prctl(option: int, value: int) -> None:
+    """Change an attribute of this process. Raises ``OSError``."""
+    zeros = [ctypes.c_ulong(0)] * 3
+    _check(_libc.prctl(option, ctypes.c_ulong(value), *zeros), "prctl")
+
+
+def call(number: int, *arguments: int) -> int:
+    """Make a system call by its number. Raises ``OSError``."""
+    result = int(_libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments)))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
 def _check(result: int, what: str) -> None:
     if result != 0:
         code = ctypes.get_errno()

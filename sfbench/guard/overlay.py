@@ -8,22 +8,19 @@ overlay stands in the place of every file system that can be written to.
 from __future__ import annotations
 
 import os
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sfbench.guard import linux
-from sfbench.guard.mounts import Layer, Mount, layers, mount_of, parse
-from sfbench.guard.registry import PREFIX
+from sfbench.guard.folders import PREFIX
+from sfbench.guard.mounts import Layer, Mount, layers, parse
+from sfbench.guard.places import place_on
 from sfbench.guard.ticket import Wanted
 
 _OPTIONS = "redirect_dir=on,metacopy=off"
 """Folders that were there before can be renamed, as on the file system itself."""
-_NO_UPPER = ("overlay", "nfs", "nfs4", "fuse", "cifs", "smb3", "vfat", "exfat", "9p", "lustre")
-"""File systems on which the kernel puts no upper layer of an overlay."""
 _SOCKETS = Path("/proc/net/unix")
 _SERVICES = ("/tmp/nvidia-mps",)
 """Folders through which a script talks to other processes."""
@@ -144,31 +141,18 @@ def _sockets() -> Iterator[str]:
 
 def _place(mount: Mount, mounts: Sequence[Mount], wanted: Wanted) -> tuple[str, bool]:
     """A folder for what is written to a mount, and whether it is on another file system."""
-    usual = (tempfile.gettempdir(), "/tmp", "/var/tmp", *wanted.near, str(Path.home()))
-    good: list[str] = []
-    for path in (*usual, *(m.path for m in mounts)):
-        real = os.path.realpath(path)
-        if not Path(real).is_dir() or not os.access(real, os.W_OK | os.X_OK):
-            continue
-        at = mount_of(real, mounts)
-        if not at.writable or at.kind.startswith(_NO_UPPER) or _is_memory(at):
-            continue
-        good.append(real)
-        if at.path == mount.path:
-            return real, False
-    if not good:
-        raise PermissionError("no file system here can hold what the script writes")
-    return good[0], True
-
-
-def _is_memory(mount: Mount) -> bool:
-    """Of the tool's choice only where the script itself writes there."""
-    return mount.path.startswith(("/dev", "/run", "/sys", "/proc"))
+    place = place_on(mount, mounts, wanted.near, upper=True)
+    if place is not None:
+        return place, False
+    for other in mounts:
+        place = place_on(other, mounts, wanted.near, upper=True)
+        if place is not None:
+            return place, True
+    raise PermissionError("no file system here can hold what the script writes")
 
 
 def _make(place: Path, note: Callable[[Path], None]) -> Path:
     folder = place / f"{PREFIX}{uuid.uuid4().hex[:12]}"
     note(folder)
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
+    folder.mkdir(mode=0o700)
     return folder

@@ -10,15 +10,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-PREFIX = ".sfbench-guard-"
-"""Begins the name of every folder that a guard makes outside the state folder."""
+from sfbench.guard import undo
+from sfbench.guard.folders import remove_folder
+
 _PLACE = Path("sfbench") / "guards"
 _TIDYING = "tidying"
 
@@ -68,11 +68,17 @@ class Registered:
         part.write_text(json.dumps({"folders": self._folders}))
         part.replace(self._path)
 
+    @property
+    def journal(self) -> Path:
+        """Where what is set aside is noted, if anything is."""
+        return self._path.with_suffix(".journal")
+
     def remove(self) -> None:
-        """Remove the folders, and what is known of them."""
-        for folder in self._folders:
-            remove_folder(Path(folder))
-        _forget(self._path)
+        """Put back what was set aside, and remove the folders and what is known of them.
+
+        Raises ``OSError`` where something cannot be put back; all that is known stays then.
+        """
+        _undo(self._path, self._folders)
 
     def close(self) -> None:
         """Let go of the lock, as far as this process holds it."""
@@ -95,20 +101,6 @@ def tidy() -> tuple[str, ...]:
     return tuple(told)
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove a guard's folder, whatever rights were set in it; nothing else is ever removed."""
-    if not folder.name.startswith(PREFIX) or folder.is_symlink() or not folder.is_dir():
-        return
-    if folder.stat().st_uid != os.getuid():
-        return
-    for top, names, _ in os.walk(folder):
-        for name in names:
-            path = Path(top, name)
-            if not path.is_symlink() and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-                path.chmod(0o700)
-    shutil.rmtree(folder)
-
-
 def _tidy(lock: Path) -> None:
     descriptor = os.open(lock, os.O_RDWR)
     try:
@@ -117,15 +109,17 @@ def _tidy(lock: Path) -> None:
         return
     else:
         path = lock.with_suffix(".json")
-        folders = json.loads(path.read_text())["folders"] if path.exists() else []
-        for folder in folders:
-            remove_folder(Path(folder))
-        _forget(path)
+        _undo(path, json.loads(path.read_text())["folders"] if path.exists() else [])
     finally:
         os.close(descriptor)
 
 
-def _forget(path: Path) -> None:
+def _undo(path: Path, folders: Sequence[str]) -> None:
+    journal = path.with_suffix(".journal")
+    if journal.exists():
+        undo.restore(journal)
+    for folder in folders:
+        remove_folder(Path(folder))
     for suffix in (".json", ".part", ".lock"):
         path.with_suffix(suffix).unlink(missing_ok=True)
 

@@ -6,6 +6,7 @@ other end of its input closes, it removes all that it made. Requests and answers
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -13,15 +14,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sfbench.guard import overlay
-from sfbench.guard.registry import Registered, remove_folder
+from sfbench.guard import filter, overlay, undo
+from sfbench.guard.folders import remove_folder
+from sfbench.guard.registry import Registered
 from sfbench.guard.ticket import Wanted
+
+CHOICE = "SFBENCH_GUARD"
+"""Environment variable: ``overlay`` or ``journal``, where not the first that can be had."""
 
 
 def main() -> int:
     """Serve until the input ends, then remove everything. Returns the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork():
+        return 0  # whoever ends the command with all below it does not end what tidies up after it
     registered = Registered(Path(sys.argv[1]), int(sys.argv[2]))
     server = Server(registered)
     try:
@@ -40,6 +47,7 @@ class Server:
         self._registered = registered
         self._namespace: int | None = None
         self._folders: list[Path] = []
+        self._launches = 0
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """``{"open": Wanted}`` or ``{"close": null}``; what fails is told in the answer."""
@@ -49,20 +57,43 @@ class Server:
                 return {}
             return self._open(Wanted(**{k: tuple(v) for k, v in request["open"].items()}))
         except OSError as error:
-            self.close()
             return {"refused": str(error)}
 
     def close(self) -> None:
-        """Forget the view that is open; its processes are gone, or about to be."""
+        """Forget the guard that is open; its processes are gone, or about to be.
+
+        Raises ``OSError`` where something that was set aside cannot be put back.
+        """
         if self._namespace is not None:
             os.close(self._namespace)
             self._namespace = None
+        if self._registered.journal.exists():
+            undo.restore(self._registered.journal)
         for folder in self._folders:
             remove_folder(folder)
         self._folders.clear()
 
     def _open(self, wanted: Wanted) -> dict[str, Any]:
+        reasons = []
+        for kind, begin in (("overlay", self._view), ("journal", self._asked)):
+            if os.environ.get(CHOICE, kind) != kind:
+                continue
+            try:
+                return begin(wanted)
+            except OSError as error:
+                self.close()
+                reasons.append(f"{kind}: {error}")
+        return {"refused": "; ".join(reasons) or f"{CHOICE} is neither overlay nor journal"}
+
+    def _view(self, wanted: Wanted) -> dict[str, Any]:
         found = overlay.stores(wanted, self._note)
+        locked = self._built(found, wanted)
+        elsewhere = [store.layer.mount.path for store in found if store.elsewhere]
+        path = f"/proc/{os.getpid()}/fd/{self._namespace}"
+        return {"kind": "overlay", "path": path, "locked": locked, "elsewhere": elsewhere}
+
+    def _built(self, found: tuple[overlay.Store, ...], wanted: Wanted) -> list[str]:
+        """Make the view in a child, and keep hold of it."""
         told, says = os.pipe()
         go, goes = os.pipe()
         child = os.fork()
@@ -78,11 +109,20 @@ class Server:
         os.close(goes)
         os.waitpid(child, 0)
         if "refused" in built:
-            self.close()
-            return dict(built)
-        elsewhere = [store.layer.mount.path for store in found if store.elsewhere]
-        path = f"/proc/{os.getpid()}/fd/{self._namespace}"
-        return {"kind": "overlay", "path": path, "locked": built["locked"], "elsewhere": elsewhere}
+            raise OSError(built["refused"])
+        return list(built["locked"])
+
+    def _asked(self, wanted: Wanted) -> dict[str, Any]:
+        """Calls are asked about; first a child finds out whether the kernel does."""
+        child = os.fork()
+        if child == 0:
+            _try_the_filter()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code:
+            raise OSError(code, os.strerror(code) if code > 0 else "killed", "seccomp")
+        self._launches += 1
+        address = f"{self._registered.path.stem}-{self._launches}"
+        return {"kind": "journal", "path": str(self._registered.journal), "address": address}
 
     def _note(self, folder: Path) -> None:
         self._registered.add(folder)
@@ -101,6 +141,17 @@ def _be_the_view(found: tuple[overlay.Store, ...], wanted: Wanted, says: int, go
         os.read(go, 1)
     finally:
         os._exit(0)
+
+
+def _try_the_filter() -> None:
+    code = errno.ENOSYS
+    try:
+        filter.install()
+        code = 0
+    except OSError as error:
+        code = error.errno or code
+    finally:
+        os._exit(code)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import time
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from sfbench.launch.blame import LaunchEnd, judge, launcher_failed
+from sfbench.guard.keeper import Keeper
+from sfbench.guard.ticket import Ticket
 from sfbench.launch.channel import RunRequest
 from sfbench.launch.outcome import LaunchOutcome, OnProgress
 from sfbench.launch.servers import ForkServers
@@ -33,7 +36,9 @@ class Launches:
         """Run one launch to its end."""
         start_s = time.monotonic()
         try:
-            return _outcome(self._run(request, on_progress), start_s)
+            with _watched(request.guard):
+                end = self._run(request, on_progress)
+            return _outcome(end, start_s)
         except Exception as error:  # whatever torch raises: the sweep hears of it and goes on
             traceback.print_exc()
             return _broken(request, error, start_s)
@@ -57,6 +62,11 @@ class Launches:
             self._meeting = meeting_store(request.node_job)
         rendezvous = FixedRendezvous(request.node_job, request.launch, self._meeting)
         run_agent(request, rendezvous, supervisor, self._servers)
+
+
+def _watched(ticket: Ticket | None) -> AbstractContextManager[object]:
+    """What a guard needs in this process while a launch runs."""
+    return Keeper(ticket) if ticket is not None and ticket.kind == "journal" else nullcontext()
 
 
 def _outcome(end: LaunchEnd, start_s: float) -> LaunchOutcome:

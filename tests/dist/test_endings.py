@@ -223,7 +223,7 @@ def test_two_sweeps_at_once(start: Start, tmp_path: Path) -> None:
 def test_samples_per_s_are_those_of_a_stopwatch_in_the_script(start: Start, tmp_path: Path) -> None:
     # GIVEN a script that writes down when each of its steps has ended
     args = ("--out", str(tmp_path))
-    ended = start("stopwatch.py", "--seconds", "2", args=args).end()
+    ended = start("stopwatch.py", "--seconds", "2", "--allow-saves", args=args).end()
     assert ended.code == 0, ended.said
     # WHEN the same steps are timed by what it wrote
     times = np.fromfile(tmp_path / "times-1-0.f64")

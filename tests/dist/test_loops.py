@@ -95,7 +95,8 @@ def test_loop_goes_on_while_rungs_change(run_script: Runner, script: str) -> Non
 
 def test_app_that_changes_folder_and_reads_its_own_grammar(run_script: Runner) -> None:
     # GIVEN / WHEN
-    run = run_script("changes_folder.py", args=("out={out}", "optim.lr=0.05"))
+    args, options = ("out={out}", "optim.lr=0.05"), dataclasses.replace(SMALL, allow_saves=True)
+    run = run_script("changes_folder.py", args=args, options=options)
     # THEN argv is the script's own, and so is the folder
     check(run, shape_of("changes_folder.py"))
     seen = (run.out / "changes_folder" / "rank1" / "argv.txt").read_text().splitlines()

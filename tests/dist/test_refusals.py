@@ -53,7 +53,9 @@ def test_script_that_ends_while_the_other_rank_is_parked(
     run_script: Runner, one_pass: bool
 ) -> None:
     # GIVEN a script that comes to its end in a rank's solo turn
-    options = dataclasses.replace(SMALL, rungs=LADDER, seconds=10.0, one_pass=one_pass)
+    options = dataclasses.replace(
+        SMALL, rungs=LADDER, seconds=10.0, one_pass=one_pass, allow_saves=True
+    )
     run = run_script("refused_ends_alone.py", options=options)
     # THEN that is no disagreement of the script's: what was measured counts, where it is enough
     error = run.outcome.error

@@ -20,6 +20,7 @@ STAGES = (
     ("protocol",),
     ("common",),
     ("data",),
+    ("guard",),
     ("plan",),
     ("launch",),
     ("probe",),
