@@ -23,7 +23,7 @@ _EINVAL = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class AskedCall:
     """A call that a task has stopped in."""
 
     task: int
@@ -88,7 +88,7 @@ def ctypes_int(value: int) -> int:
     return int(struct.unpack("i", struct.pack("I", value & 0xFFFFFFFF))[0])
 
 
-def act(question: Question, journal: Journal, is_real: Callable[[str], bool]) -> Answer:
+def act(question: AskedCall, journal: Journal, is_real: Callable[[str], bool]) -> Answer:
     """Tell the journal; ``is_real``: a path that nothing is to be kept of."""
     what = question.call.what
     if what in {"open", "open-how", "create", "truncate"}:
@@ -107,7 +107,7 @@ def act(question: Question, journal: Journal, is_real: Callable[[str], bool]) ->
     return journal.changing(path) if what == "change" else journal.making(path)
 
 
-def _opened(question: Question, journal: Journal, is_real: Callable[[str], bool]) -> Answer:
+def _opened(question: AskedCall, journal: Journal, is_real: Callable[[str], bool]) -> Answer:
     flags = os.O_WRONLY
     if question.call.what == "open":
         flags = question.flags()
@@ -129,7 +129,7 @@ def _opened(question: Question, journal: Journal, is_real: Callable[[str], bool]
     return journal.opened(path, truncates=truncates, creates=creates, exclusive=exclusive)
 
 
-def _named(question: Question, journal: Journal, is_real: Callable[[str], bool]) -> Answer:
+def _named(question: AskedCall, journal: Journal, is_real: Callable[[str], bool]) -> Answer:
     """A rename or a further name: both ends count."""
     flags, other = question.flags(), question.other()
     if question.call.what == "link":
@@ -143,7 +143,7 @@ def _named(question: Question, journal: Journal, is_real: Callable[[str], bool])
     return journal.renaming(path, other, replaces=not flags & _NO_REPLACE)
 
 
-def _bound(question: Question) -> str:
+def _bound(question: AskedCall) -> str:
     """The path of a socket; empty for one that has none."""
     size = min(question.arguments[2] & 0xFFFFFFFF, 110)
     address = question.memory(question.arguments[1], size)

@@ -32,7 +32,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Architecture:
     """What differs between processors."""
 
     architecture: int
@@ -74,7 +74,7 @@ def _common(n: dict[str, int]) -> tuple[Call, ...]:
     )
 
 
-_X86_64 = Machine(
+_X86_64 = Architecture(
     architecture=0xC000003E,
     seccomp=317,
     calls=(
@@ -102,7 +102,7 @@ _X86_64 = Machine(
     ),
     refused=(425, 304),
 )  # fmt: skip
-_AARCH64 = Machine(
+_AARCH64 = Architecture(
     architecture=0xC00000B7,
     seccomp=277,
     calls=_common({
@@ -115,7 +115,7 @@ _AARCH64 = Machine(
 )  # fmt: skip
 
 
-def this_machine() -> Machine:
+def this_architecture() -> Architecture:
     """Raises ``OSError`` on a processor whose calls are not known here."""
     known = {"x86_64": _X86_64, "aarch64": _AARCH64}
     name = os.uname().machine

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sfbench.errors import UsageError
+from sfbench.common.errors import UsageError
 from sfbench.guard import registry
 from sfbench.guard.ticket import Ticket, Wanted
 

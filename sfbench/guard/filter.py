@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 
 from sfbench.guard import linux
-from sfbench.guard.calls import Call, Machine, this_machine
+from sfbench.guard.calls import Architecture, Call, this_architecture
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _LOAD, _EQUAL, _ANY_BIT, _AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
@@ -31,7 +31,7 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def program(machine: Machine) -> tuple[Instruction, ...]:
+def program(machine: Architecture) -> tuple[Instruction, ...]:
     """The filter: reading, and whatever else changes no file, passes at full speed."""
     fail = _FAIL | errno.ENOSYS
     rows: list[Instruction] = [
@@ -54,7 +54,7 @@ def install() -> int:
 
     Cannot be undone. Raises ``OSError`` where the kernel does not offer it.
     """
-    machine = this_machine()
+    machine = this_architecture()
     code = b"".join(struct.pack("HBBI", *row) for row in program(machine))
     filled = _Program(len(code) // 8, code)
     linux.prctl(_NO_NEW_PRIVILEGES, 1)

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from sfbench.guard.asking import Question, act
-from sfbench.guard.calls import this_machine
+from sfbench.guard.asking import AskedCall, act
+from sfbench.guard.calls import this_architecture
 from sfbench.guard.folders import PREFIX
 from sfbench.guard.journal import Journal
 from sfbench.guard.mounts import REAL, is_below, mount_of, parse
@@ -40,7 +40,7 @@ class Keeper:
     def __init__(self, ticket: Ticket) -> None:
         self._ticket = ticket
         self._mounts = parse(Path("/proc/self/mountinfo").read_text())
-        self._machine = this_machine()
+        self._machine = this_architecture()
         self._calls = {call.number: call for call in self._machine.calls}
         self._journal = Journal(Path(ticket.path), self._place, self._mount)
         self._server = socket.socket(socket.AF_UNIX)
@@ -95,7 +95,7 @@ class Keeper:
             fcntl.ioctl(listener, _SEND, _ANSWER.pack(key, *value))
 
     def _judge(self, task: int, number: int, arguments: Sequence[int]) -> int | None:
-        question = Question(task=task, call=self._calls[number], arguments=tuple(arguments))
+        question = AskedCall(task=task, call=self._calls[number], arguments=tuple(arguments))
         try:
             return act(question, self._journal, self._is_real)
         except (

@@ -33,7 +33,7 @@ def main() -> int:
     server = Server(registered)
     try:
         for line in sys.stdin:
-            print(json.dumps(server.answer(json.loads(line))), flush=True, file=sys.stdout)
+            os.write(1, json.dumps(server.answer(json.loads(line))).encode() + b"\n")
     finally:
         server.close()
         registered.remove()

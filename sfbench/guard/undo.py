@@ -96,7 +96,7 @@ def remove(path: str) -> None:
     if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
         shutil.rmtree(path)
     else:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(path)  # noqa: PTH108
 
 

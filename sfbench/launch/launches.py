@@ -8,9 +8,9 @@ import traceback
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from sfbench.launch.blame import LaunchEnd, judge, launcher_failed
 from sfbench.guard.keeper import Keeper
 from sfbench.guard.ticket import Ticket
+from sfbench.launch.blame import LaunchEnd, judge, launcher_failed
 from sfbench.launch.channel import RunRequest
 from sfbench.launch.outcome import LaunchOutcome, OnProgress
 from sfbench.launch.servers import ForkServers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,7 +16,11 @@ from sfbench.protocol import record_file
 from sfbench.common.schema import STEP_COLUMNS, LaunchRecord, ProbeOptions, RankJob
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
-SMALL = ProbeOptions(rungs=("train",), seconds=0.4, warmup_steps=10, block_s=0.1)
+SMALL = ProbeOptions(
+    rungs=("train",), seconds=0.4, warmup_steps=10, block_s=0.1, allow_saves=True
+)
+"""What scripts write stays: it tells how far they came."""
+GUARDED = replace(SMALL, allow_saves=False)
 TIMEOUT_S = 60.0
 
 Table = npt.NDArray[np.float64]

@@ -8,7 +8,7 @@ import socket
 
 import numpy as np
 import pytest
-from harness import SCRIPTS, SMALL, Run, Runner, Shape, shape_of
+from harness import GUARDED, SCRIPTS, SMALL, Run, Runner, Shape, shape_of
 
 from sfbench.common.schema import Rung
 
@@ -95,8 +95,7 @@ def test_loop_goes_on_while_rungs_change(run_script: Runner, script: str) -> Non
 
 def test_app_that_changes_folder_and_reads_its_own_grammar(run_script: Runner) -> None:
     # GIVEN / WHEN
-    args, options = ("out={out}", "optim.lr=0.05"), dataclasses.replace(SMALL, allow_saves=True)
-    run = run_script("changes_folder.py", args=args, options=options)
+    run = run_script("changes_folder.py", args=("out={out}", "optim.lr=0.05"))
     # THEN argv is the script's own, and so is the folder
     check(run, shape_of("changes_folder.py"))
     seen = (run.out / "changes_folder" / "rank1" / "argv.txt").read_text().splitlines()
@@ -175,7 +174,7 @@ def test_slow_loader_shows_as_waiting(run_script: Runner, workers: str) -> None:
 
 def test_checkpoints_do_not_stay(run_script: Runner) -> None:
     # GIVEN a script that saves every 10 steps on rank 0
-    run = run_script("checkpoint.py")
+    run = run_script("checkpoint.py", options=GUARDED)
     # THEN nothing of it stays, and the record tells what was saved
     assert run.record is not None, run.story
     assert list(run.out.iterdir()) == []
@@ -191,7 +190,7 @@ def test_checkpoints_do_not_stay(run_script: Runner) -> None:
 
 
 def test_checkpoints_are_written_where_wanted(run_script: Runner) -> None:
-    run = run_script("checkpoint.py", options=dataclasses.replace(SMALL, allow_saves=True))
+    run = run_script("checkpoint.py")
     assert run.record is not None, run.story
     assert {save.written for save in run.record.saves} == {True}
     wanted = {f"checkpoint-{step}.pt" for step in range(10, len(run.steps(0)), 10)}

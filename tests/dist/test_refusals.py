@@ -7,7 +7,7 @@ import socket
 
 import pytest
 import torch
-from harness import SCRIPTS, SMALL, Run, Runner
+from harness import GUARDED, SCRIPTS, SMALL, Run, Runner
 
 from sfbench.launch.outcome import LaunchError
 from sfbench.common.schema import LADDER
@@ -53,9 +53,7 @@ def test_script_that_ends_while_the_other_rank_is_parked(
     run_script: Runner, one_pass: bool
 ) -> None:
     # GIVEN a script that comes to its end in a rank's solo turn
-    options = dataclasses.replace(
-        SMALL, rungs=LADDER, seconds=10.0, one_pass=one_pass, allow_saves=True
-    )
+    options = dataclasses.replace(SMALL, rungs=LADDER, seconds=10.0, one_pass=one_pass)
     run = run_script("refused_ends_alone.py", options=options)
     # THEN that is no disagreement of the script's: what was measured counts, where it is enough
     error = run.outcome.error
@@ -128,9 +126,9 @@ def test_resumed_from_a_snapshot_with_nothing_left_to_do(
 
 def test_each_launch_starts_as_the_first_did(run_script: Runner) -> None:
     # GIVEN a script that resumes from the snapshot that the launch before would have left
-    first = run_script("refused_resumed.py")
+    first = run_script("refused_resumed.py", options=GUARDED)
     # WHEN it runs again in the same folder
-    second = run_script("refused_resumed.py", args=("--out", str(first.out)))
+    second = run_script("refused_resumed.py", args=("--out", str(first.out)), options=GUARDED)
     # THEN both are measured, since the first one left nothing
     assert (first.outcome.status, second.outcome.status) == ("ok", "ok"), second.story
     assert list(first.out.iterdir()) == []

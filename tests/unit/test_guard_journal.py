@@ -1,5 +1,8 @@
 """Whatever is done to a folder under the journal, undoing it gives the folder back."""
 
+# As scripts write it.
+# ruff: noqa: PTH101, PTH102, PTH105, PTH106, PTH107, PTH115, PTH123, PTH211
+
 from __future__ import annotations
 
 import itertools
