@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.sfbench-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test bench accuracy gate-accuracy sweep clean
+.PHONY: help venv check test test-safe bench accuracy gate-accuracy sweep clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -35,7 +35,10 @@ bench: $(STAMP)  ## Benchmarks of the tool itself
 	$(BIN)/pytest tests/benchmarks --benchmark-only $(ARGS)
 
 accuracy: $(STAMP)  ## Injected faults, many times each: the slow tests
-	$(BIN)/pytest -m slow --capture=no $(ARGS)
+	$(BIN)/pytest -m slow --capture=no --ignore tests/dist/test_guard.py $(ARGS)
+
+test-safe: $(STAMP)  ## The user's files: each way to save, each way to end, both guards (an hour)
+	$(BIN)/pytest -m "slow or not slow" tests/dist/test_guard.py $(ARGS)
 
 gate-accuracy: $(STAMP)  ## How often the gate is right: some hours on a quiet machine
 	$(BIN)/python tests/benchmarks/gate_accuracy.py $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from datetime import datetime
@@ -173,7 +174,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - each parameter is an option
         title = first.name if len(plans) == 1 else _suite_name(plans)
         _write_report([f.result for f in finished], report or Path("reports") / f"{title}.html")
     for one in finished:
-        say(f"sfbench: {one.unwritten}" if one.stored is None else f"Result: {one.stored}")
+        say(f"sfbench: {one.unwritten}" if one.stored is None else _where(one.stored, one.result))
     sys.exit(max(_exit_code(one) for one in finished))
 
 
@@ -204,8 +205,19 @@ def report(
 
     loaded = [load_result(path) for path in results]
     title = "+".join(dict.fromkeys(result.name for result in loaded))
-    place = output or Path("reports") / f"{title[:MOST_OF_A_NAME]}.html"
+    place = output or Path("reports") / f"{_plain(title)[:MOST_OF_A_NAME]}.html"
     _write_report(loaded, place, load_result(baseline) if baseline else None)
+
+
+def _where(stored: Path, result: SweepResult) -> str:
+    if stored.name == result.name:
+        return f"Result: {stored}"
+    return f"Result: {stored} (the {result.name} that is there stays)"
+
+
+def _plain(title: str) -> str:
+    """As a file name that leads nowhere else: a result may come from anybody."""
+    return re.sub(r"[^\w.+=@ -]", "_", title).strip(". ") or "report"
 
 
 @app.command()
@@ -294,8 +306,7 @@ def _run_all(plans: list[SweepPlan], *, replace: bool) -> list[FinishedSweep]:
 
     for plan in plans:
         check_writable(plan.output)
-        if not replace:
-            check_free(plan.result_dir)
+        check_free(plan.result_dir, replace=replace)
     finished: list[FinishedSweep] = []
     for plan in plans:
         finished.append(_run(plan, replace=replace))

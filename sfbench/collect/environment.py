@@ -6,6 +6,7 @@ import hashlib
 import platform
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,14 +20,49 @@ from sfbench.plan.planner import pinning
 from sfbench.plan.sweep_plan import SweepPlan
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptState:
+    """What a script was at a time."""
+
+    sha256: str
+    """Empty where it could not be read."""
+    git_commit: str | None
+
+
+def script_state(script: Path) -> ScriptState:
+    """What a script is now."""
+    try:
+        digest = hashlib.sha256(script.read_bytes()).hexdigest()
+    except OSError:
+        digest = ""
+    return ScriptState(sha256=digest, git_commit=git_commit(script.parent))
+
+
+def script_warnings(before: ScriptState, script: Path) -> tuple[str, ...]:
+    """What is to be said where a script is no longer what it was when measuring began."""
+    now = script_state(script)
+    if now.sha256 == before.sha256:
+        return ()
+    happened = "changed" if now.sha256 else "removed"
+    return (
+        f"the script was {happened} while it was measured: its launches may not all have run the "
+        "same code. The SHA-256 that is stored is that of its beginning. Measure it again",
+    )
+
+
 def environment(
     plan: SweepPlan,
     machine: Machine,
     launches: Sequence[MeasuredLaunch],
     command: str,
     started_at: datetime,
+    script: ScriptState | None = None,
 ) -> Environment:
-    """Describe this machine, the versions in use and the script that was run."""
+    """Describe this machine, the versions in use and the script that was run.
+
+    ``script``: what it was when measuring began; None: what it is.
+    """
+    script = script or script_state(plan.target.script)
     backends = [m.record.loop.backend for m in launches if m.record is not None]
     return Environment(
         command=command,
@@ -43,8 +79,8 @@ def environment(
         threads_per_device=plan.threads_per_device,
         pinned=pinning(plan, max(plan.devices), machine) is not None,
         backend=next((b for b in reversed(backends) if b), None),
-        git_commit=git_commit(plan.target.script.parent),
-        script_sha256=hashlib.sha256(plan.target.script.read_bytes()).hexdigest(),
+        git_commit=script.git_commit,
+        script_sha256=script.sha256,
         gpu_driver=machine.gpu_driver,
         gpu_power_limits_w=machine.gpu_power_limits_w,
         nccl=next((m.record.loop.nccl for m in launches if m.record and m.record.loop.nccl), None),

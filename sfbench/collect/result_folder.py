@@ -1,22 +1,21 @@
 """The result folder, written whole or not at all.
 
-A sweep works in ``<output>/.<name>.<pid>.partial/`` and its end is one rename to
+A sweep works in ``<output>/.<name>.<owner>.partial/`` and its end is one rename to
 ``<output>/<name>/``, which then holds ``sweep.json``, ``steps.parquet`` and ``logs/``.
 """
 
 from __future__ import annotations
 
 import errno
-import glob
-import os
 import shutil
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from sfbench.collect.result import write_result
+from sfbench.collect.result import FILE_NAME, write_result
 from sfbench.common.errors import UsageError
 from sfbench.common.schema import SweepResult
+from sfbench.guard.scratch import is_dead, owner
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,21 +25,56 @@ LOGS_NAME = "logs"
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
-def check_free(path: Path) -> None:
+def check_free(path: Path, *, replace: bool = False) -> None:
     """Refuse a result folder that exists, before anything is measured.
 
+    With ``replace`` a folder may be there that holds a result and nothing else.
+
     Raises:
-        UsageError: ``path`` exists.
+        UsageError: ``path`` exists, or is not to be replaced.
     """
-    if path.exists() or path.is_symlink():
+    if not path.exists() and not path.is_symlink():
+        return
+    if not replace:
         raise UsageError(
             f"{path} already exists: choose another --name, or replace it with --force"
         )
+    why = _no_result(path)
+    if why is not None:
+        raise UsageError(f"{path} is not replaced: {why}. Choose another --name.")
 
 
-def _is_stale(partial: Path) -> bool:
-    pid = partial.name.rsplit(".", 2)[-2]
-    return pid.isdigit() and (int(pid) == os.getpid() or not Path(f"/proc/{pid}").exists())
+def _no_result(path: Path) -> str | None:
+    """Why something is no result that may be replaced; None: it is one."""
+    if path.is_symlink():
+        return "it is a link"
+    if not path.is_dir():
+        return "it is no folder"
+    if not (path / FILE_NAME).is_file():
+        return f"it is no result, it has no {FILE_NAME}"
+    for name in sorted(child.name for child in path.iterdir()):
+        if name not in {FILE_NAME, STEPS_NAME, LOGS_NAME}:
+            return f"it holds {name}, which is no part of a result"
+    return None
+
+
+def tidy(output: Path) -> None:
+    """Remove what commands that were killed left in a folder of results.
+
+    A result that was about to be replaced gets its name back.
+    """
+    for left in output.glob(".*.partial"):
+        if is_dead(left.name.split(".")[-2]):
+            shutil.rmtree(left, ignore_errors=True)
+    for left in output.glob(".*.old"):
+        _, *name, of, _ = left.name.split(".")
+        if not is_dead(of):
+            continue
+        place = left.with_name(".".join(name))
+        if place.exists():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.rename(place)
 
 
 class ResultFolder:
@@ -55,11 +89,10 @@ class ResultFolder:
         Raises:
             UsageError: ``path`` exists and is not to be replaced.
         """
-        if not replace:
-            check_free(path)
+        check_free(path, replace=replace)
         self._path = path
         self._replace = replace
-        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        self._partial = path.with_name(f".{path.name}.{owner()}.partial")
 
     @property
     def logs_dir(self) -> Path:
@@ -67,9 +100,8 @@ class ResultFolder:
         return self._partial / LOGS_NAME
 
     def __enter__(self) -> ResultFolder:
-        for left in self._path.parent.glob(f".{glob.escape(self._path.name)}.*.partial"):
-            if _is_stale(left):  # of a process that was killed
-                shutil.rmtree(left)
+        tidy(self._path.parent)
+        shutil.rmtree(self._partial, ignore_errors=True)
         self.logs_dir.mkdir(parents=True)
         return self
 
@@ -85,11 +117,13 @@ class ResultFolder:
         """Write everything and put the folder in its place.
 
         Returns where it stands: ``path``, or ``path`` with ``-2``, ``-3`` ... behind it where
-        another sweep took the name meanwhile.
+        another sweep took the name meanwhile, or this one does not replace what stands there: only
+        a finished sweep that measured something takes the place of another.
         """
         steps.to_parquet(self._partial / STEPS_NAME, index=False, compression="zstd")
         write_result(self._partial, result)
-        if self._replace and self._path.exists():
+        measured = not result.interrupted and any(p.status == "ok" for p in result.points)
+        if self._replace and measured and self._path.exists() and _no_result(self._path) is None:
             self._swap()
             return self._path
         return self._place()
@@ -99,7 +133,7 @@ class ResultFolder:
         shutil.rmtree(self._partial, ignore_errors=True)
 
     def _swap(self) -> None:
-        old = self._path.with_name(f".{self._path.name}.{os.getpid()}.old")
+        old = self._path.with_name(f".{self._path.name}.{owner()}.old")
         self._path.rename(old)
         try:
             self._partial.rename(self._path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from sfbench.gating.gate_observer import GateObserver
 from sfbench.gating.gate_report import ArmName, GateOptions, SlotValue
 from sfbench.gating.slots import slot_value
 from sfbench.gating.statistics.loop import Measure
+from sfbench.guard.scratch import is_kept, keep, new_scratch
 from sfbench.launch.local import LocalLauncher
 from sfbench.plan.machine import Machine
 from sfbench.plan.planner import pinning
@@ -161,18 +161,19 @@ class Sides:
 @contextmanager
 def opened(job: GateJob, observer: GateObserver) -> Iterator[Sides]:
     """A launcher for one gate; the ranks' logs are kept only where a side gave nothing."""
-    logs = Path(tempfile.mkdtemp(prefix="sfbench-gate-logs-"))
-    plan, kept = job.plan, False
+    logs = new_scratch("logs")
+    plan = job.plan
     try:
         with LocalLauncher(
             threads=plan.threads_per_device, device_type=plan.device_type
         ) as launcher:
             yield Sides(job, launcher, logs, observer)
     except (ScriptError, MeasureError) as error:
-        kept = any(logs.iterdir()) and not isinstance(error, Unsteady)
+        if any(logs.iterdir()) and not isinstance(error, Unsteady):
+            keep(logs)
         raise
     finally:
-        if not kept:
+        if not is_kept(logs):
             shutil.rmtree(logs)
 
 

@@ -20,7 +20,8 @@ from sfbench.guard import undo
 from sfbench.guard.folders import remove_folder
 
 _PLACE = Path("sfbench") / "guards"
-_TIDYING = "tidying"
+TIDYING = "tidying"
+"""A lock: one command tidies at a time."""
 
 
 def state_folder() -> Path:
@@ -92,7 +93,7 @@ def tidy() -> tuple[str, ...]:
         folder = state_folder()
     except OSError:  # nothing can have been registered
         return ()
-    with _held(folder / _TIDYING):
+    with _held(folder / TIDYING):
         for lock in sorted(folder.glob("*.lock")):
             try:
                 _tidy(lock)
@@ -128,7 +129,7 @@ def _usable(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder}: it is another user's")
-    with _held(folder / _TIDYING):
+    with _held(folder / TIDYING):
         return folder
 
 

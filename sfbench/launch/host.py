@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import multiprocessing
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from multiprocessing import util
 from multiprocessing.connection import Connection
 from typing import Any
 
+from sfbench.guard.scratch import new_scratch
 from sfbench.launch import prctl, tree
 from sfbench.launch.channel import RunRequest
 from sfbench.launch.launches import Launches
@@ -27,7 +28,7 @@ from sfbench.launch.servers import FEWEST, ForkServers
 _STOP_S = 3.5
 """How long a launch that is told to stop may take, before its processes are killed from here."""
 
-_LONG_PATH = 60
+_LONG_PATH = 32
 """A socket's path has at most 107 characters: below a longer folder the fork server has no room."""
 
 
@@ -42,6 +43,8 @@ def main() -> int:
     prctl.adopt_orphans()
     if len(tempfile.gettempdir()) > _LONG_PATH:
         tempfile.tempdir = "/tmp"
+    sockets = new_scratch("host")
+    multiprocessing.current_process()._config["tempdir"] = str(sockets)  # type: ignore[attr-defined]
     servers = ForkServers()
     servers.ensure(FEWEST)
     # The first launch waits for this import; requests are read meanwhile.
@@ -52,7 +55,7 @@ def main() -> int:
             return Host(connection, servers).serve()
     finally:
         # The fork servers' sockets lie there; this process runs no exit handlers.
-        shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
+        shutil.rmtree(sockets, ignore_errors=True)
 
 
 class _Terminated(BaseException):

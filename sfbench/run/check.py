@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from sfbench.collect.frames import read_launch
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.errors import InterruptedSweep, MeasureError, ScriptError
 from sfbench.common.schema import SCHEMA, CheckResult, ProbeOptions, RankJob
+from sfbench.guard.scratch import is_kept, keep, new_scratch, scratch
 from sfbench.launch.local import LocalLauncher
 from sfbench.launch.outcome import LaunchError
 from sfbench.plan.machine import Machine
@@ -58,8 +58,15 @@ def run_check(plan: SweepPlan, machine: Machine, observer: Observer) -> Checked:
         InterruptedSweep: Ctrl-C.
     """
     began = time.monotonic()
-    logs = Path(tempfile.mkdtemp(prefix="sfbench-check-"))
-    measured = _watch(plan, machine, logs, observer)
+    logs = new_scratch("logs")
+    try:
+        return _checked(plan, _watch(plan, machine, logs, observer), logs, began)
+    finally:
+        if not is_kept(logs):
+            shutil.rmtree(logs)
+
+
+def _checked(plan: SweepPlan, measured: MeasuredLaunch, logs: Path, began: float) -> Checked:
     checked = Checked(
         target=plan.target.name if plan.target.is_workload else str(plan.target.script),
         script_args=plan.target.args,
@@ -69,8 +76,8 @@ def run_check(plan: SweepPlan, machine: Machine, observer: Observer) -> Checked:
     )
     error = measured.outcome.error
     if error is not None and not checked.failed:
+        keep(logs)
         raise _error(error, logs)
-    shutil.rmtree(logs)
     return checked
 
 
@@ -110,11 +117,11 @@ def _launch(
     may_shorten: bool,
 ) -> MeasuredLaunch:
     observer.launch_started(launch)
-    with tempfile.TemporaryDirectory(prefix="sfbench-") as launch_dir:
+    with scratch("launch") as launch_dir:
         job = RankJob(
             script=str(plan.target.script),
             args=plan.target.args,
-            launch_dir=launch_dir,
+            launch_dir=str(launch_dir),
             threads=plan.threads_per_device,
             cores=launch.cores,
             device_type=plan.device_type,
@@ -134,7 +141,7 @@ def _launch(
         )
         outcome = launcher.run(node_job, observer.progressed)
         observer.launch_ended(launch, outcome)
-        return read_launch(launch, outcome, Path(launch_dir))
+        return read_launch(launch, outcome, launch_dir)
 
 
 def _error(error: LaunchError, logs: Path) -> ScriptError | MeasureError | InterruptedSweep:

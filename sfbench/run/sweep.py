@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,13 +12,14 @@ from pathlib import Path
 from sfbench.analyze.points import analyze
 from sfbench.checks import run_checks
 from sfbench.checks.facts import sweep_facts
-from sfbench.collect.environment import environment
+from sfbench.collect.environment import environment, script_state, script_warnings
 from sfbench.collect.frames import read_launch, step_frame
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.collect.result_folder import ResultFolder
 from sfbench.common.errors import InterruptedSweep, ResultError
 from sfbench.common.schema import CodeRoot, ProbeOptions, RankJob, SweepResult
 from sfbench.diagnose.causes import diagnose
+from sfbench.guard.scratch import scratch
 from sfbench.launch.local import LocalLauncher
 from sfbench.launch.outcome import LaunchError, LaunchOutcome
 from sfbench.plan.machine import Machine
@@ -63,6 +63,7 @@ def run_sweep(
     """
     began = time.monotonic()
     started_at = datetime.now(timezone.utc)
+    script = script_state(plan.target.script)
     with ResultFolder(plan.result_dir, replace=replace) as folder:
         launches, interrupted = _launch_all(plan, machine, folder.logs_dir, observer)
         if not launches:
@@ -81,8 +82,8 @@ def run_sweep(
             points=analysis.points,
             diagnoses=diagnose(analysis.points, launches, analysis.steps, machine),
             checks=run_checks(sweep_facts(launches, analysis.points), plan.scaling),
-            warnings=analysis.warnings,
-            environment=environment(plan, machine, launches, command, started_at),
+            warnings=(*analysis.warnings, *script_warnings(script, plan.target.script)),
+            environment=environment(plan, machine, launches, command, started_at, script),
             duration_s=time.monotonic() - began,
         )
         try:
@@ -126,12 +127,12 @@ def run_launch(
 ) -> MeasuredLaunch:
     """Run one launch and read what it left; ``code``: the checkout that it has to run."""
     observer.launch_started(launch)
-    with tempfile.TemporaryDirectory(prefix="sfbench-") as launch_dir:
+    with scratch("launch") as launch_dir:
         refused = _indivisible(plan, launch)
-        node_job = _node_job(plan, launch, Path(launch_dir), logs_dir / launch.log_name, code)
+        node_job = _node_job(plan, launch, launch_dir, logs_dir / launch.log_name, code)
         outcome = refused or run(node_job, observer.progressed)
         observer.launch_ended(launch, outcome)
-        return read_launch(launch, outcome, Path(launch_dir))
+        return read_launch(launch, outcome, launch_dir)
 
 
 def _node_job(

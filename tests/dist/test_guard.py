@@ -1,0 +1,116 @@
+"""However a sweep ends, the user's files are as they were, and nothing of the script's is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from guarded import ENDS, GUARDS, SCRIPT, Guarded, fill, tree
+
+MakeGuarded = Callable[[str], Guarded]
+WAYS = [
+    line.split("(")[0].removeprefix("def ")
+    for line in SCRIPT.read_text().splitlines()
+    if line.startswith("def ") and line.endswith("(out):")
+]
+QUICK = (
+    ("overlay", "done"), ("overlay", "interrupted"), ("overlay", "killed"), ("journal", "done"),
+    ("journal", "killed"), ("journal", "all_killed"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[MakeGuarded]:
+    """Makes the user's folder, and a place for the rest; by kind of guard."""
+    with tempfile.TemporaryDirectory() as temporary:  # a short path: sockets lie there
+
+        def make(guard: str) -> Guarded:
+            folder, place = tmp_path / "checkpoints", tmp_path / "place"
+            place.mkdir()
+            fill(folder)
+            return Guarded(folder=folder, place=place, guard=guard, temporary=temporary)
+
+        yield make
+
+
+def check(sweep: Guarded, end: str, *ways: str) -> None:
+    """GIVEN a folder with files of an earlier run WHEN a sweep ends THEN it is as before."""
+    before = tree(sweep.folder)
+    code = getattr(sweep, end)(*ways)
+    assert code == ENDS[end], sweep.said()
+    assert tree(sweep.folder) == before
+    assert sweep.left() == []
+
+
+@pytest.mark.parametrize(("guard", "end"), QUICK)
+def test_all_ways_of_saving_at_once(guarded: MakeGuarded, guard: str, end: str) -> None:
+    check(guarded(guard), end)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "until_the_disk_is_full"])
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("guard", GUARDS)
+def test_each_way_of_saving(guarded: MakeGuarded, guard: str, end: str, way: str) -> None:
+    check(guarded(guard), end, way)
+
+
+DISK = """
+import json, subprocess, sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from guarded import Guarded, fill, tree
+disk = Path({place!r}) / "disk"
+disk.mkdir()
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "disk", disk], check=True)
+sweep = Guarded(folder=disk / "ck", place=Path({place!r}), guard={guard!r}, temporary={temporary!r})
+fill(sweep.folder)
+before = tree(sweep.folder)
+code = sweep.done("until_the_disk_is_full")
+print(json.dumps([code, tree(sweep.folder) == before, sweep.left(), sweep.said()]))
+"""
+
+
+@pytest.mark.parametrize("guard", ["overlay", pytest.param("journal", marks=pytest.mark.slow)])
+def test_full_disk(tmp_path: Path, guard: str) -> None:
+    # GIVEN a small disk of its own, which the script saves to until it is full
+    alone = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"])]
+    with tempfile.TemporaryDirectory() as temporary:
+        text = DISK.format(
+            here=str(Path(__file__).parent), place=str(tmp_path), guard=guard, temporary=temporary
+        )
+        told = subprocess.run(
+            [*alone, sys.executable, "-c", text], capture_output=True, text=True, timeout=200
+        )
+    code, same, left, said = json.loads(told.stdout.splitlines()[-1])
+    # THEN
+    assert (code, same, left) == (5, True, []), said
+    assert "No space left on device" in said
+
+
+def test_with_allow_saves_it_writes_as_without_sfbench(guarded: MakeGuarded) -> None:
+    sweep = guarded("overlay")
+    words = ["--devices", "1", "--rounds", "1", "--seconds", "0.5", "--rungs", "train"]
+    subprocess.run(
+        [
+            Path(sys.executable).with_name("sfbench"), "sweep", SCRIPT, *words, "--allow-saves",
+            "--device", "cpu", "--no-report", "--", sweep.folder, "--ways", "by_torch",
+        ],
+        cwd=sweep.place, check=True, timeout=120,
+    )  # fmt: skip
+    assert (sweep.folder / "model.pt").stat().st_size > 1000
+
+
+def test_a_guard_that_cannot_be_had_is_told_before_anything_runs(guarded: MakeGuarded) -> None:
+    sweep = guarded("neither")
+    before = tree(sweep.folder)
+    assert sweep.done() == 2
+    assert "--allow-saves" in sweep.said()
+    assert tree(sweep.folder) == before
+    assert not list((sweep.place / "results").rglob("*.log"))
