@@ -111,8 +111,11 @@ def _warn(*told: str | None) -> None:
 
 
 def _notes(answer: dict[str, Any]) -> tuple[str, ...]:
-    locked = [f"{path} can only be read by the script" for path in answer.get("locked", ())]
-    return tuple(locked)
+    return tuple(
+        f"{path} could only be read: it cannot be guarded"
+        for path in answer.get("locked", ())
+        if Path(path).is_dir()
+    )
 
 
 def _python() -> list[str]:
@@ -125,10 +128,12 @@ def wanted_for(script: str, args: Sequence[str], *real: str) -> Wanted:
 
     So do pipes that it is told to talk through: another process has the other end.
     """
-    near = (os.getcwd(), os.path.dirname(script))  # noqa: PTH109, PTH120
+    near = [os.path.dirname(script)]  # noqa: PTH120
+    with suppress(FileNotFoundError):  # removed meanwhile: the ranks say so
+        near.insert(0, os.getcwd())  # noqa: PTH109
     values = (arg.rpartition("=")[2] for arg in args)
     pipes = (os.path.realpath(value) for value in values if _is_pipe(value))
-    return Wanted(real=(*real, *_own_cache(), *pipes), near=near)
+    return Wanted(real=(*real, *_own_cache(), *pipes), near=tuple(near))
 
 
 def _is_pipe(value: str) -> bool:
@@ -141,13 +146,10 @@ def _is_pipe(value: str) -> bool:
 def _own_cache() -> tuple[str, ...]:
     """Where the reference workloads keep what they generate: it is the tool's own."""
     given = os.environ.get("SFBENCH_CACHE")
-    folder = Path(given) if given else _cache_home() / "sfbench"
+    home = os.environ.get("XDG_CACHE_HOME")
     try:
+        folder = Path(given) if given else Path(home or Path.home() / ".cache") / "sfbench"
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:  # a workload that needs it will say so
+    except (OSError, RuntimeError):  # a workload that needs it will say so
         return ()
     return (str(folder.absolute()),)
-
-
-def _cache_home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -21,7 +21,10 @@ def enter(ticket: Ticket) -> None:
 
 
 def _enter_view(path: str) -> None:
-    here = os.getcwd()  # noqa: PTH109
+    try:
+        here = os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:  # removed meanwhile
+        here = "/"
     namespace = os.open(path, os.O_RDONLY)
     try:
         linux.setns(namespace, linux.NEW_MOUNTS)

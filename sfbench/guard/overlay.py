@@ -7,6 +7,7 @@ overlay stands in the place of every file system that can be written to.
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +71,8 @@ def build(found: Sequence[Store], wanted: Wanted) -> tuple[str, ...]:
     stage.mkdir()
     locked = [path for store in found if (path := _lay(store, str(stage))) is not None]
     real = [*wanted.real, *_SERVICES, os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "")]
-    for path in [*filter(None, real), *_sockets()]:
+    for each in [*filter(None, real), *_sockets()]:
+        path = os.path.realpath(each)  # a link in the stage would lead out of it
         target = f"{stage}{path}"
         if Path(path).exists() and Path(target).exists():
             linux.mount(path, target, None, linux.BIND)
@@ -111,8 +113,13 @@ def _overlay(lower: str, target: str, folder: Path) -> None:
         state = os.stat(lower)  # noqa: PTH116
         os.chown(folder / "upper", state.st_uid, state.st_gid)
         (folder / "upper").chmod(state.st_mode & 0o7777)
-        options = f"lowerdir={below},upperdir={upper},workdir={work},{_OPTIONS}"
-        linux.mount("sfbench", target, "overlay", 0, options)
+        folders = f"lowerdir={below},upperdir={upper},workdir={work}"
+        try:
+            linux.mount("sfbench", target, "overlay", 0, f"{folders},{_OPTIONS}")
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # an old kernel that does not know them
+                raise
+            linux.mount("sfbench", target, "overlay", 0, folders)
     finally:
         for descriptor in opened:
             os.close(descriptor)

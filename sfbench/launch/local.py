@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import subprocess
@@ -107,6 +108,8 @@ class LocalLauncher:
         if error is not None and error.kind in {"launcher", "interrupted"}:
             error = replace(error, last_lines=self._host.log_lines())
             self._close()  # it is ending: the next launch gets a new host
+        if error is not None and guard is not None and os.strerror(errno.EROFS) in error.message:
+            error = replace(error, message=f"{error.message} {_why_read_only(guard)}")
         return replace(outcome, error=error, start_s=start_s, wall_s=time.monotonic() - start_s)
 
     @contextmanager
@@ -138,6 +141,11 @@ def environment(threads: int, device_type: str) -> dict[str, str]:
     if device_type == "cpu":
         fixed["CUDA_VISIBLE_DEVICES"] = ""
     return {**os.environ, **fixed}
+
+
+def _why_read_only(guard: Ticket) -> str:
+    known = "; ".join(guard.notes) or "what cannot be guarded may not be changed"
+    return f"(To keep your files as they are: {known}. --allow-saves lets the script write.)"
 
 
 class _HostDied(Exception):

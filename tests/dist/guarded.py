@@ -73,6 +73,7 @@ class Guarded:
     """For the result, the pipe and the state of the guard."""
     guard: str
     temporary: str
+    script: Path = SCRIPT
 
     def done(self, *ways: str) -> int:
         """It comes to its end."""
@@ -169,7 +170,7 @@ class Guarded:
         words = (*small, *what, *where, "--", str(self.folder), *extra, *given)
         with (self.place / "said").open("wb") as said:
             return subprocess.Popen(
-                [SFBENCH, "sweep", SCRIPT, *words],
+                [SFBENCH, "sweep", self.script, *words],
                 env=self._environment(), cwd=self.place, stdout=said, stderr=said,
             )  # fmt: skip
 

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from guarded import ENDS, GUARDS, SCRIPT, Guarded, fill, tree
+from harness import SCRIPTS
 
 MakeGuarded = Callable[[str], Guarded]
 WAYS = [
@@ -59,6 +61,19 @@ def test_all_ways_of_saving_at_once(guarded: MakeGuarded, guard: str, end: str) 
 @pytest.mark.parametrize("guard", GUARDS)
 def test_each_way_of_saving(guarded: MakeGuarded, guard: str, end: str, way: str) -> None:
     check(guarded(guard), end, way)
+
+
+@pytest.mark.parametrize("guard", ["overlay", pytest.param("journal", marks=pytest.mark.slow)])
+def test_savers_as_public_scripts_have_them(guarded: MakeGuarded, guard: str) -> None:
+    # GIVEN what such scripts have left behind, and one folder that none has left yet
+    sweep = replace(guarded(guard), script=SCRIPTS / "saves_like_others.py")
+    for name in (
+        "plain/checkpoint.pth.tar", "plain/model_best.pth.tar",
+        "lightning_logs/version_0/checkpoints/last.ckpt", "lightning_logs/version_7/hparams.yaml",
+    ):  # fmt: skip
+        (sweep.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (sweep.folder / name).write_text("a week's training")
+    check(sweep, "done")
 
 
 DISK = """
