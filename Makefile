@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.sfbench-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-safe bench accuracy gate-accuracy sweep clean
+.PHONY: help venv check test test-safe bench accuracy gate-accuracy sweep example clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -45,6 +45,9 @@ gate-accuracy: $(STAMP)  ## How often the gate is right: some hours on a quiet m
 
 sweep: $(STAMP)  ## Measure the reference workload at 1, 2, 4 and 8 devices
 	$(BIN)/sfbench sweep vision --name reference --force $(ARGS)
+
+example: $(STAMP)  ## Make results/example and reports/example.html again (about 2 minutes)
+	$(BIN)/sfbench sweep emulated --devices 1,2,4,8 --name example --force $(ARGS) -- --compute-ms 30 --sample-ms 4 --workers 2
 
 clean:  ## Remove the virtual environment and what tools left behind
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
