@@ -17,6 +17,8 @@ UNCERTAIN = 0.10
 WORKING = 0.9
 """One device that computes for less of its step has something to fix before scaling."""
 
+MOST_OF_IT = 0.5
+"""A part that takes less of what one device loses is not named as its cause."""
 FIX_FIRST = "Fix first: "
 """What the sentence of the first fix begins with."""
 EMULATED = (
@@ -173,12 +175,15 @@ def _one_device(one: Point | None) -> Iterator[str]:
     if (compute if most is None else most) >= WORKING or is_unknown(one.time_share):
         return
     shares = {p: s for p, s in _lost_shares(one.time_share).items() if units.is_known(s)}
-    if not shares:
-        return
-    part, most_lost = max(shares.items(), key=lambda item: item[1].value)
+    part, lost = max(shares.items(), key=lambda item: item[1].value or 0.0, default=(None, None))
+    taken = (lost.value or 0.0) if lost is not None else 0.0
+    if part is not None and taken >= (1 - compute) * MOST_OF_IT:
+        cause = f"{part.label} takes {units.share(lost)}"
+    else:
+        cause = "what takes the rest is not known"
     yield (
         f"1 device already computes for only {units.share(one.time_share.compute)} of its step "
-        f"({part.label} takes {units.share(most_lost)}): efficiency does not show that."
+        f"({cause}): efficiency does not show that."
     )
 
 

@@ -132,3 +132,15 @@ def test_results_over_time_stand_in_their_order() -> None:
     assert trend([GOLDEN]) is None
     other = replace(GOLDEN, target="other.py")
     assert "different targets" in words(GOLDEN, other)
+
+
+def test_a_part_that_takes_little_is_not_what_one_device_loses() -> None:
+    # GIVEN one device that computes for a tenth of its step, while data loading was not measured
+    one = GOLDEN.points[0]
+    assert one.time_share is not None
+    nothing = Share(value=0.0, low=0.0, high=0.0)
+    shares = replace(
+        one.time_share, compute=Share(value=0.09, low=0.08, high=0.1), data=Share(), host=nothing
+    )
+    result = replace(GOLDEN, points=(replace(one, time_share=shares), *GOLDEN.points[1:]))
+    assert "(what takes the rest is not known)" in words(result)
