@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from sfbench.common.schema import STEP_COLUMNS
 from sfbench.probe.clock import Clock
-from sfbench.probe.flow import StepEnd
+from sfbench.probe.flow import HostTimes, StepEnd
 from sfbench.probe.pace import BLOCK, Command
 
 
@@ -51,7 +51,7 @@ class StepTable:
                 (
                     self._rank, first + place, command.block, command.cycle, command.rung,
                     command.turn, measured, times[place], step_s, step.data_wait_s, step.other_s,
-                    step.samples, step.forward_s, step.update_s,
+                    step.samples, step.forward_s, step.update_s, *_on_host(step.host),
                 )
             )  # fmt: skip
             if place >= command.skip:
@@ -62,3 +62,15 @@ class StepTable:
     def array(self) -> npt.NDArray[np.float64]:
         """All rows so far, columns ``STEP_COLUMNS``."""
         return np.array(self._rows, dtype=np.float64).reshape(-1, len(STEP_COLUMNS))
+
+
+def _on_host(times: HostTimes) -> tuple[float, ...]:
+    """The last columns: when the step began, and the others in seconds after that."""
+    forward = times.forward_began > 0.0
+    return (
+        times.began,
+        times.between_s,
+        times.forward_began - times.began if forward else np.nan,
+        times.forward_ended - times.began if forward else np.nan,
+        times.update_ended - times.began,
+    )

@@ -27,10 +27,15 @@ MEETINGS = "SFBENCH_MEETINGS"
 # turn is the rank whose solo turn it was, -1 elsewhere; other_s is validation, saving and the like
 # inside the step's wall time (not in step_s). forward_s and update_s are the host's time inside the
 # wrapped model's forward and the optimizer's step (on CPU: their cost; on CUDA: their launch).
+# Backward and forward inside an update (a closure) are no part of update_s. The last five are the
+# host's own times, for every step, measured or not: host_s is when the update before it had ended,
+# by a clock that all ranks of a host share; between_s the script's own time from there to the first
+# fetch or forward, without other_s; the others are seconds after host_s (nan: no such forward).
 STEP_COLUMNS = (
     "rank", "step", "block", "cycle", "rung", "turn", "measured",
     "start_s", "step_s", "data_wait_s", "other_s", "samples",
     "forward_s", "update_s",
+    "host_s", "between_s", "forward_began_s", "forward_ended_s", "update_ended_s",
 )  # fmt: skip
 
 # Columns of the heartbeat table shared by the ranks of one node and their launcher (float64,

@@ -227,6 +227,32 @@ def _steps_with_other(run: Run, rank: int) -> list[int]:
     return np.flatnonzero(run.column("other_s", rank) > 0).tolist()
 
 
+@pytest.mark.parametrize("script", ["for_loop.py", "closure.py"])
+def test_parts_of_a_step_follow_each_other(run_script: Runner, script: str) -> None:
+    # GIVEN a closure or none WHEN it is measured on all rungs
+    run = run_script(script, options=dataclasses.replace(SMALL, rungs=RUNGS, seconds=1.0))
+    check(run, shape_of(script))
+    for rank in (0, 1):
+        between_s, wait_s, began_s, ended_s, update_s, all_s = (
+            run.column(name, rank)[1:]  # the first step begins with its first event
+            for name in (
+                "between_s", "data_wait_s", "forward_began_s", "forward_ended_s", "update_s",
+                "update_ended_s",
+            )
+        )  # fmt: skip
+        # THEN every step's parts come one after the other, those that pass unmeasured too
+        assert (between_s >= 0).all()
+        assert (between_s + wait_s <= began_s + 1e-9).all()
+        assert (began_s < ended_s).all()
+        assert (update_s > 0).all()
+        assert (ended_s + update_s <= all_s + 1e-9).all()
+        # THEN steps of one block follow each other without a gap
+        host_s, block = run.column("host_s", rank)[1:], run.column("block", rank)[1:]
+        same = (block[1:] == block[:-1]) & (block[1:] >= 0)
+        gap_s = host_s[1:] - host_s[:-1] - all_s[:-1]
+        assert np.abs(gap_s[same]).max() < 1e-6
+
+
 def test_exceptions_that_the_script_swallows_do_not_swallow_the_end(run_script: Runner) -> None:
     run = run_script("except_exception.py")
     assert run.record is not None, run.story
