@@ -53,12 +53,11 @@ class LoaderHooks:
     def __init__(self, pulse: Pulse, replay: RungReplay) -> None:
         self._pulse = pulse
         self._replay = replay
-        self._depth = _Depth()
+        self.depth = _Depth()
+        """Not 0: a loader is being asked, and one inside it may be asked as well."""
         self._alive: dict[Hashable, Any] = {}
         self._unfinished: set[Hashable] = set()
         self._listeners: Sequence[tuple[Listener, Make]] = ()
-        self._keepers: list[Listener] = []
-        self._patches: Patches | None = None
         self.on_pass: Callable[[Source], None] = _nobody
         """Called where a pass is made."""
         self.on_first: Callable[[Source], None] = _nobody
@@ -74,7 +73,7 @@ class LoaderHooks:
 
     def install(self, patches: Patches) -> None:
         """Patch DataLoader, its iterators and ``sfbench.batches``."""
-        self._next, self._patches = _BaseDataLoaderIter.__next__, patches
+        self._next = _BaseDataLoaderIter.__next__
         self._listeners = [
             (patches.wrap(owner, "__next__", make), make)
             for owner, make in (
@@ -148,7 +147,7 @@ class LoaderHooks:
     def _around_made(self, original: Any) -> Any:
         def init(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             source = self._new_pass(iterator, loader)
-            if self._depth.value:
+            if self.depth.value:
                 original(iterator, loader, *args, **kwargs)
             else:
                 # The loader's class starts its passes by itself, with iterators of its own kind.
@@ -158,7 +157,7 @@ class LoaderHooks:
 
     def _around_whole_made(self, original: Any) -> Any:
         def init(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-            if self._depth.value:
+            if self.depth.value:
                 original(iterator, loader, *args, **kwargs)
             else:  # the same, and what is timed holds the start of its workers
                 key = self._key(loader)
@@ -168,7 +167,7 @@ class LoaderHooks:
 
     def _around_iter(self, original: Any) -> Any:
         def iterate(loader: Any) -> Any:
-            if self._depth.value:
+            if self.depth.value:
                 return original(loader)
             key = self._key(loader)
             if self._replay.replays(key):
@@ -178,31 +177,12 @@ class LoaderHooks:
 
         return iterate
 
-    def keep(self, on: bool) -> None:
-        """Whether the replay is shown the batches that are fetched."""
-        if on and not self._keepers and self._patches is not None:
-            for owner in (_BaseDataLoaderIter, Batches):
-                self._keepers.append(self._patches.wrap(owner, "__next__", self._around_kept))
-        elif not on:
-            while self._keepers:
-                self._keepers.pop().leave()
-
-    def _around_kept(self, original: Any) -> Any:
-        def next_batch(iterator: Any) -> Any:
-            batch = original(iterator)
-            source = self.sources.get(iterator)
-            if source is not None and not self._depth.value and self._replay.keeps:
-                self._replay.keep(source.key, batch, source.samples)
-            return batch
-
-        return next_batch
-
     def _around_next(self, original: Any) -> Any:
         return self._replaying(original) if self._replay.active else self._loading(original)
 
     def _loading(self, original: Any) -> Any:
         """In every step: as few calls as can be."""
-        pulse, depth, by_id = self._pulse, self._depth, self.sources.by_id
+        pulse, depth, by_id = self._pulse, self.depth, self.sources.by_id
         main, ident, graded = pulse.main, threading.get_ident, torch.is_grad_enabled
         ordinary, tell, ask = pulse.ordinary, pulse.tell, pulse.ask
 
@@ -211,7 +191,10 @@ class LoaderHooks:
                 return original(iterator)
             source = by_id.get(id(iterator)) or self._source(iterator)
             if source.left is not None:
-                self._count_down(source)
+                if source.left <= 0:
+                    self._ended(source)
+                    raise StopIteration
+                source.left -= 1
             if not source.batches:
                 self.on_first(source)
             began = _now()
@@ -236,17 +219,50 @@ class LoaderHooks:
         return next_batch
 
     def _replaying(self, original: Any) -> Any:
-        """Where batches come from memory, but for those of an evaluation."""
-        depth, load = self._depth, self._loading(original)
+        """Where batches come from memory, but for those of an evaluation.
+
+        In every step: as few calls as can be.
+        """
+        load, ring, pulse, depth = (
+            self._loading(original),
+            self._replay.ring,
+            self._pulse,
+            self.depth,
+        )
+        if ring is None:
+            return load
+        main, ident, graded, by_id = (
+            pulse.main,
+            threading.get_ident,
+            torch.is_grad_enabled,
+            self.sources.by_id,
+        )
+        ordinary, tell, ask, serving, take = (
+            pulse.ordinary,
+            pulse.tell,
+            pulse.ask,
+            ring.serving,
+            ring.take,
+        )
 
         def next_batch(iterator: Any) -> Any:
-            source = self._source(iterator)
-            if depth.value or not self._replay.replays(source.key):
+            source = by_id.get(id(iterator)) or self._source(iterator)
+            key, left = source.key, source.left
+            if depth.value or key not in serving or not graded():
                 return load(iterator)
-            if source.left is None:
-                source.left = self._rest(iterator, source)
-            self._count_down(source, real=False)
-            return self.replayed(source.key)
+            if left is None:
+                left = self._rest(iterator, source)
+            if left <= 0:
+                self._unfinished.discard(key)
+                raise StopIteration
+            source.left = left - 1
+            began = _now()
+            batch, samples = take(key)
+            if key in ordinary and ident() == main:
+                tell(_new(Fetch, (key, began, _now(), samples, True, True, False, False)))
+            else:
+                ask(Fetch(key, began, _now(), samples, ident() == main, True))
+            return batch
 
         return next_batch
 
@@ -262,21 +278,12 @@ class LoaderHooks:
         done: int = iterator._num_yielded - source.drained
         return length - done
 
-    def _count_down(self, source: Source, *, real: bool = True) -> None:
-        assert source.left is not None
-        if source.left <= 0:
-            self._unfinished.discard(source.key)
-            if real:
-                self.on_end(source)
-            raise StopIteration
-        source.left -= 1
-
     def _ended(self, source: Source) -> None:
         self._unfinished.discard(source.key)
         self.on_end(source)
 
     def _around_source_next(self, original: Any) -> Any:
-        depth, sources = self._depth, self.sources
+        depth, sources = self.depth, self.sources
 
         def next_batch(source: Any) -> Any:
             if depth.value:
@@ -326,7 +333,7 @@ class LoaderHooks:
             source = self._source(iterator)
             if source.loader is not None and not source.fresh:
                 source = self._new_pass(iterator, source.loader)
-            if self._depth.value:
+            if self.depth.value:
                 return original(iterator, *args, **kwargs)
             return self._started(source.key, lambda: original(iterator, *args, **kwargs))
 
@@ -342,11 +349,11 @@ class LoaderHooks:
     def _started(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Time the making of an iterator."""
         began = _now()
-        self._depth.value = 1
+        self.depth.value = 1
         try:
             made = make()
         finally:
-            self._depth.value = 0
+            self.depth.value = 0
         self._told_start(key, began)
         return made
 

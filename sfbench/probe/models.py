@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 import weakref
@@ -22,6 +21,7 @@ FORWARDS = 512
 """Forwards are counted around in the fraction of a heartbeat's in_step, below ``IN_BACKWARD``."""
 IN_BACKWARD = 0.5
 """Added to in_step from the start of backward."""
+_GRADIENTS, _PARAMETERS = "require_backward_grad_sync", "require_forward_param_sync"
 _now = time.perf_counter
 _new: Any = tuple.__new__
 """Makes a named tuple without a Python call."""
@@ -67,10 +67,16 @@ class ModelHooks:
             self._listener.swap(self._around_forward)
 
     def _around_forward(self, original: Any) -> Any:
-        """In every step: as few calls as can be."""
+        """In every step: as few calls as can be.
+
+        With sync off, DDP's flags are off for the length of its forward, and what the script set
+        comes back afterwards. The script may use no_sync() around forward and backward or set the
+        flag itself; DDP reads it only during forward, so this serves both (and no buffer is
+        broadcast). They are set past ``nn.Module``, whose setter costs a call each.
+        """
         pulse, row, tell, ask = self._pulse, self._pulse.row, self._pulse.tell, self._pulse.ask
         main, ident, graded = pulse.main, threading.get_ident, torch.is_grad_enabled
-        call = functools.partial(unsynced, original) if self.sync_off else original
+        sync_off = self.sync_off
         count = _samples if self.counts_samples else None
         last: Any = None
 
@@ -82,7 +88,16 @@ class ModelHooks:
                 pulse.forwards = turn = (pulse.forwards + 1) % FORWARDS
                 pulse.in_step = at = pulse.updates + 1 + turn / (4 * FORWARDS)
                 row[IN_STEP] = at
-            output = call(model, *inputs, **kwargs)
+            if sync_off:
+                flags = vars(model)
+                asked = flags[_GRADIENTS], flags[_PARAMETERS]
+                flags[_GRADIENTS] = flags[_PARAMETERS] = False
+                try:
+                    output = original(model, *inputs, **kwargs)
+                finally:
+                    flags[_GRADIENTS], flags[_PARAMETERS] = asked
+            else:
+                output = original(model, *inputs, **kwargs)
             if ident() != main:
                 return output
             if model is not last:
@@ -123,18 +138,3 @@ def forget_unsynced(models: Iterable[DistributedDataParallel]) -> None:
     for model in models:
         if model.find_unused_parameters and not model.static_graph:
             model.reducer._reset_state()
-
-
-def unsynced(original: Any, model: Any, /, *inputs: Any, **kwargs: Any) -> Any:
-    """One forward with the sync flags off; whatever the script set comes back afterwards.
-
-    The script may use no_sync() around forward and backward or set the flag itself; DDP reads it
-    only during forward, so overriding it for this long serves both (and no buffer is broadcast).
-    """
-    gradients, parameters = model.require_backward_grad_sync, model.require_forward_param_sync
-    model.require_backward_grad_sync = model.require_forward_param_sync = False
-    try:
-        return original(model, *inputs, **kwargs)
-    finally:
-        model.require_backward_grad_sync = gradients
-        model.require_forward_param_sync = parameters

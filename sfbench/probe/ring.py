@@ -10,7 +10,10 @@ out again, so an unchanged one costs nothing. Anything that is not a tensor is c
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
+import functools
+import itertools
+import operator
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -20,6 +23,8 @@ from sfbench.probe.batch import nbytes, samples_in, tensors
 from sfbench.probe.resize import SCALES, pinned, resized
 
 MAX_BYTES = 256 * 2**20
+_FLAT = (torch.Tensor, int, float, str, bytes, bool, type(None))
+version_of = operator.attrgetter("_version")
 _RESIZED = 4
 
 
@@ -29,19 +34,19 @@ class _Entry:
     def __init__(self, batch: Any, samples: int) -> None:
         self.samples = samples
         self._pristine = _clone(batch)
-        self._served = _clone(self._pristine)
-        self._versions = _versions(self._served)
+        self.renew()
+
+    def renew(self) -> None:
+        """Make anew what is handed out: the script has changed it in place."""
+        served = _clone(self._pristine)
+        self.tensors = [t for t in tensors(served) if not t.is_inference()]
+        self.versions = tuple(map(version_of, self.tensors))
+        self.make = _maker(served)
+        """Makes the batch as the loader gave it."""
 
     def resized(self, rung: Rung) -> Any | None:
         """The pristine batch cut or joined; None where that cannot be."""
         return resized(self._pristine, samples_in(self._pristine), rung)
-
-    def take(self) -> Any:
-        """The batch as the loader gave it."""
-        if _versions(self._served) != self._versions:
-            self._served = _clone(self._pristine)
-            self._versions = _versions(self._served)
-        return _rebuild(self._served)
 
 
 class Ring:
@@ -55,12 +60,14 @@ class Ring:
         self._bytes = 0
         self._refused = False
         """There was no room for one more batch."""
-        self._rung: Rung = "cached"
+        self.serving: dict[Hashable, list[_Entry]] = {}
+        """What is handed out of each loader just now: always the same dict."""
         self._resized: dict[tuple[Hashable, Rung], list[_Entry]] = {}
 
     def keep(self, key: Hashable, batch: Any, samples: int) -> None:
         """Copy a batch, while there is room for one more of this loader."""
         kept = self._kept.setdefault(key, [])
+        self.serving.setdefault(key, kept)
         size = nbytes(batch)
         if len(kept) < self.size and (not kept or self._bytes + 2 * size <= MAX_BYTES):
             kept.append(_Entry(batch, samples))
@@ -83,11 +90,12 @@ class Ring:
         """Begin again at batch ``start`` (counted around), in the size that a rung wants."""
         self._next.clear()
         self._start = start
-        self._rung = rung
+        self.serving.update(self._kept)
         if rung in SCALES:
             for key, kept in self._kept.items():
                 if (key, rung) not in self._resized:
                     self._resized[key, rung] = _resized_entries(kept, rung)
+                self.serving[key] = self._resized[key, rung] or kept
 
     def can_resize(self) -> bool:
         """Whether kept batches can be cut or joined; what cannot is handed out as it is."""
@@ -95,12 +103,14 @@ class Ring:
         return any(e.resized(rung) is not None for e in kept[:1] for rung in SCALES)
 
     def take(self, key: Hashable) -> tuple[Any, int]:
-        """The next batch of a loader and its samples."""
-        kept = self._resized.get((key, self._rung)) or self._kept[key]
+        """The next batch of a loader and its samples. In every step: without a further call."""
+        kept = self.serving[key]
         place = self._next.get(key, self._start)
         self._next[key] = place + 1
         entry = kept[place % len(kept)]
-        return entry.take(), entry.samples
+        if tuple(map(version_of, entry.tensors)) != entry.versions:
+            entry.renew()
+        return entry.make(), entry.samples
 
 
 def _resized_entries(kept: list[_Entry], rung: Rung) -> list[_Entry]:
@@ -149,5 +159,11 @@ def _mapped_object(value: Any, change: Any) -> Any:
         return value
 
 
-def _versions(value: Any) -> list[int]:
-    return [-1 if tensor.is_inference() else tensor._version for tensor in tensors(value)]
+def _maker(served: Any) -> Callable[[], Any]:
+    """Makes new containers around the same tensors, of the usual kinds without a Python call."""
+    if isinstance(served, torch.Tensor):
+        return itertools.repeat(served).__next__
+    parts = list(served.values()) if type(served) is dict else served
+    if type(served) not in (dict, list, tuple) or not all(isinstance(p, _FLAT) for p in parts):
+        return functools.partial(_rebuild, served)
+    return itertools.repeat(served).__next__ if type(served) is tuple else served.copy

@@ -20,6 +20,7 @@ from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked
 from sfbench.probe.events import Event
 from sfbench.probe.fetching import FetchHooks
 from sfbench.probe.flow import Flow
+from sfbench.probe.keeper import BatchKeeper
 from sfbench.probe.loader_hooks import LoaderHooks
 from sfbench.probe.loads import LoadMeter
 from sfbench.probe.models import ModelHooks, forget_unsynced
@@ -67,6 +68,7 @@ class Session:
         self.pulse = Pulse(heartbeat.row)
         self.replay = RungReplay(self.flow.trains)
         self.loaders = LoaderHooks(self.pulse, self.replay)
+        self.keeper = BatchKeeper(self.patches, self.loaders, self.replay)
         self.updates = UpdateHooks(self.pulse, self.flow, self.clock, apart(self._due))
         self.models = ModelHooks(self.pulse)
         self.saves = SaveHooks(self._ask, rank, allow=job.probe.allow_saves)
@@ -80,7 +82,7 @@ class Session:
         self.rungs: tuple[Rung, ...] = ("train",)
         self._begun = False
         self._quiet = 0
-        """Measured steps that follow those that are under way, and pass unmeasured."""
+        """Measured steps that follow those under way, which pass unmeasured; 0: no border yet."""
         self._pace: Pace | CheckPace | None = None
         self._snapshot: Snapshot | None = None
         self.loop_info: LoopInfo | None = None
@@ -94,7 +96,7 @@ class Session:
         for hooks in (self.loaders, self.updates, self.models, self.saves, self.collectives):
             hooks.install(self.patches)
         self.witness.install(self.patches)
-        self.loaders.keep(self.flow.loop is None)
+        self.keeper.listen(self.flow.loop is None)
         if self.measuring_began:
             self.witness.close()
         self.heartbeat.phase("discovery")
@@ -103,6 +105,7 @@ class Session:
         """Take all hooks away."""
         self.updates.remove()
         self.witness.close()
+        self.keeper.listen(False)
         self.patches.restore()
 
     def leave_to_fork(self) -> None:
@@ -173,7 +176,7 @@ class Session:
         self.rungs = rungs
         if rungs == ("train",):
             self.replay.ring = None
-            self.loaders.keep(False)
+            self.keeper.listen(False)
         queued = max((self.loaders.queue_length(k) for k in loop.loaders), default=0)
         if self.rank == 0 and self.job.probe.checks:
             self._pace = CheckPace(self.job.probe, self.witness.seen)
@@ -237,7 +240,7 @@ class Session:
         """The steps up to here have been made: a block's measured part begins, or a border."""
         if self._quiet:
             self.updates.left[0], self._quiet = self._quiet, 0
-            self.loaders.keep(False)
+            self.keeper.listen(False)
         elif self.witness.meetings.all_come():
             self._border()
 
@@ -271,10 +274,15 @@ class Session:
     def _count_down(self, command: Command) -> None:
         """Batches are kept for replay only in steps that pass unmeasured."""
         loads = RUNGS[command.rung] == "train" and self.replay.wants_more
-        self.loaders.keep(loads and (command.kind == WARMUP or command.skip > 0))
+        self.keeper.listen(loads and (command.kind == WARMUP or command.skip > 0))
         apart = loads and command.kind == BLOCK and command.skip > 0
         self._quiet = command.steps if apart else 0
         self.updates.left[0] = command.skip + (0 if apart else command.steps)
+
+    @property
+    def unmeasured(self) -> bool:
+        """Whether the next step leads up to the measured ones."""
+        return self._quiet > 0 or self.updates.left[0] > self.command.steps
 
     def _close_block(self) -> BlockFacts:
         if self.command.kind == BLOCK:

@@ -107,24 +107,17 @@ class UpdateHooks:
         return uncompiled(before_step)
 
     def _after_step(self) -> Any:
-        main, ident, tell = self._pulse.main, threading.get_ident, self._updated()
-
-        def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if ident() == main and not self._in_scaler:
-                tell(optimizer)
-            else:
-                self._stepped = True
-
-        return uncompiled(after_step)
-
-    def _updated(self) -> Callable[[Any], None]:
         """What follows each update. In every step: as few calls as can be."""
         pulse, flow, left, heard, due = self._pulse, self._flow, self.left, self.heard, self._due
         row, tell, ask, elsewhere = pulse.row, pulse.tell, pulse.ask, flow.elsewhere
         mark, on_host = self._clock.mark, self._clock.mark is _now
+        main, ident = pulse.main, threading.get_ident
 
-        def updated(optimizer: Any) -> None:
+        def after_step(optimizer: Any, args: Any = None, kwargs: Any = None) -> None:
             ended = _now()
+            if self._in_scaler or ident() != main:
+                self._stepped = True
+                return
             key = id(optimizer)
             # A backward inside the update: the optimizer was given a closure.
             began = max(pulse.update_began, pulse.backward_ended)
@@ -149,8 +142,8 @@ class UpdateHooks:
                 at = ended if on_host else mark()
                 ask(Update(key, began, ended, at, late))
 
-        self._tell = uncompiled(updated)
-        return updated
+        self._tell = uncompiled(after_step)
+        return after_step
 
     def _is_late(self, key: int, optimizer: Any) -> bool:
         """Take note of an optimizer; whether it was made when the loop was known."""

@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 from sfbench.common.schema import RankFailure
 from sfbench.probe.checkpace import Seen
 from sfbench.probe.device import parameters_of
-from sfbench.probe.models import unsynced
 from sfbench.probe.patches import Listener, Patches, apart
 from sfbench.probe.recording.call_site import Place
 from sfbench.probe.recording.gradient_syncs import SyncCount, SyncWatch
@@ -103,7 +102,8 @@ class Witness:
 
         def forward(model: Any, /, *inputs: Any, **kwargs: Any) -> Any:
             if torch.is_grad_enabled() and looks(model, (inputs, kwargs)):
-                return unsynced(original, model, *inputs, **kwargs)
+                with model.no_sync():
+                    return original(model, *inputs, **kwargs)
             return original(model, *inputs, **kwargs)
 
         return forward
