@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import sys
 from collections import defaultdict
@@ -81,7 +82,11 @@ def one_rank(tmp_path: Path) -> Iterator[Path]:
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     heartbeat.create(tmp_path, 1)
+    # What sessions before have left would be collected in some step.
+    gc.collect()
+    gc.disable()
     yield tmp_path
+    gc.enable()
     dist.destroy_process_group()
 
 
