@@ -27,7 +27,7 @@ from sfbench.probe.batch import samples_in
 from sfbench.probe.events import Fetch
 from sfbench.probe.passes import Source, pass_length, under_way
 from sfbench.probe.patches import Listener, Make, Patches
-from sfbench.probe.pulse import Pulse
+from sfbench.probe.pulse import Depth, Pulse
 from sfbench.probe.replay import RungReplay
 from sfbench.probe.weak import WeakTable
 from sfbench.protocol.feeding import Batches
@@ -41,19 +41,13 @@ _new: Any = tuple.__new__
 """Makes a named tuple without a Python call."""
 
 
-class _Depth(threading.local):
-    """How far inside of our own hooks a thread is."""
-
-    value = 0
-
-
 class LoaderHooks:
     """Installs itself on torch's loaders and tells what they hand out."""
 
     def __init__(self, pulse: Pulse, replay: RungReplay) -> None:
         self._pulse = pulse
         self._replay = replay
-        self.depth = _Depth()
+        self.depth = Depth()
         """Not 0: a loader is being asked, and one inside it may be asked as well."""
         self._alive: dict[Hashable, Any] = {}
         self._unfinished: set[Hashable] = set()
@@ -69,11 +63,11 @@ class LoaderHooks:
         self.loaders: dict[Hashable, Any] = {}
         self.sources: WeakTable[Source] = WeakTable()
         """By iterator: the pass that it makes just now."""
-        self._next: Any = None
+        self._original: Any = None
 
     def install(self, patches: Patches) -> None:
         """Patch DataLoader, its iterators and ``sfbench.batches``."""
-        self._next = _BaseDataLoaderIter.__next__
+        self._original = _BaseDataLoaderIter.__next__
         self._listeners = [
             (patches.wrap(owner, "__next__", make), make)
             for owner, make in (
@@ -102,7 +96,7 @@ class LoaderHooks:
         queued = self.queue_length(key)
         for _ in range(queued if iterator is not None else 0):
             try:
-                self._next(iterator)
+                self._original(iterator)
             except StopIteration:
                 break
             source = self._source(iterator)

@@ -16,6 +16,12 @@ def _nobody(event: Event) -> None:
     """Before a session has connected its hooks."""
 
 
+class Depth(threading.local):
+    """How far inside of the loaders' hooks a thread is."""
+
+    value = 0
+
+
 class Pulse:
     """One per rank."""
 

@@ -22,6 +22,7 @@ from sfbench.probe.device import asks_for_a_device
 from sfbench.probe.ending import script_ended
 from sfbench.probe.fresh import OwnThreads, start_afresh
 from sfbench.probe.group_repairs import GroupHooks
+from sfbench.probe.own_faults import is_own
 from sfbench.probe.patches import Patches
 from sfbench.probe.session import Session
 from sfbench.probe.stop import Refused, StopRun
@@ -32,6 +33,11 @@ _WANTS_A_GPU = (
     "The script asks for a GPU, but this is a measurement on the CPU, which hides them from it. "
     "Give --device cuda where there are GPUs that torch can use (sfbench info tells), or make the "
     "script train on the CPU."
+)
+
+_OWN_FAULT = (
+    "A hook of sfbench failed. The script is not at fault, and nothing was measured. Please report "
+    "it with the traceback in the rank's log:"
 )
 
 
@@ -93,6 +99,8 @@ def _guarded(session: Session, job: RankJob, rank: int) -> int:
         if job.device_type == "cpu" and asks_for_a_device(error):
             raise Refused("device", _WANTS_A_GPU) from error
         message = traceback.format_exception_only(error)[-1].strip()
+        if is_own(error):
+            raise Refused("tool", f"{_OWN_FAULT} {message}") from error
         session.witness.leave(error)
         _fail(session, rank, "exception", f"{message}", script_fault=True)
         return 1

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from sfbench.common.schema import RUNGS, AllReduceTime, LoopInfo, RankJob, Rung
 from sfbench.probe import closing
+from sfbench.probe.batch_keeper import BatchKeeper
 from sfbench.probe.checkpace import CheckPace
 from sfbench.probe.clock import clock_for
 from sfbench.probe.collectives import CollectiveHooks
@@ -20,7 +21,6 @@ from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked
 from sfbench.probe.events import Event
 from sfbench.probe.fetching import FetchHooks
 from sfbench.probe.flow import Flow
-from sfbench.probe.keeper import BatchKeeper
 from sfbench.probe.loader_hooks import LoaderHooks
 from sfbench.probe.loads import LoadMeter
 from sfbench.probe.models import ModelHooks, forget_unsynced

@@ -129,7 +129,7 @@ class RankFailure:
     kind: str
     """exception | exit | no-process-group | not-wrapped | no-steps | too-few-steps |
     own-launcher | global-batch | ranks-disagree | no-samples | device | device-graph |
-    out-of-memory"""
+    out-of-memory | tool"""
     message: str
     """One or two sentences: what was seen and what to do; for an exception its last line."""
     script_fault: bool

@@ -15,12 +15,17 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from sfbench.probe import clock
+from sfbench.probe import clock, own_faults
 from sfbench.probe.batch import fingerprint, samples_in
 from sfbench.probe.collectives import CollectiveHooks
 from sfbench.probe.events import Event
+from sfbench.probe.loader_hooks import LoaderHooks
 from sfbench.probe.models import Models
+from sfbench.probe.own_faults import is_own
+from sfbench.probe.passes import Source
 from sfbench.probe.patches import Patches
+from sfbench.probe.pulse import Pulse
+from sfbench.probe.replay import RungReplay
 from sfbench.probe.ring import Ring
 from sfbench.probe.saves import SaveHooks
 from sfbench.probe.weak import WeakTable
@@ -299,3 +304,46 @@ def test_the_cpu_clock_counts_from_its_making(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(clock.time, "perf_counter", lambda: 10.0)
     cpu = clock.clock_for("cpu")
     assert cpu.resolve([10.5, 12.0]) == [0.5, 2.0]
+
+
+def hooked(kind: str) -> BaseException:
+    """What comes out of a loader whose dataset or whose hook fails, as a script would see it."""
+    patches, hooks = Patches(), LoaderHooks(Pulse([0.0] * 10), RungReplay(lambda key: True))
+    hooks.install(patches)
+
+    def broken(source: Source) -> None:
+        [][len(source.order)]
+
+    class Data(torch.utils.data.Dataset[int]):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> int:
+            if kind == "dataset":
+                raise KeyError(index)
+            return index
+
+    if kind == "hook":
+        hooks.on_first = broken
+        # It stands in a test, and hooks do not.
+        code = broken.__code__.replace(co_filename=own_faults.__file__, co_firstlineno=1)
+        broken.__code__ = code
+    try:
+        for batch in torch.utils.data.DataLoader(Data(), batch_size=2):
+            if kind == "script":
+                raise RuntimeError(f"at {batch}")
+    except Exception as error:
+        return error
+    finally:
+        patches.restore()
+    raise AssertionError("nothing failed")
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "own"),
+    [("script", RuntimeError, False), ("dataset", KeyError, False), ("hook", IndexError, True)],
+)
+def test_a_fault_of_a_hook_is_told_from_the_script_s(kind: str, error: type, own: bool) -> None:
+    raised = hooked(kind)
+    assert type(raised) is error
+    assert is_own(raised) is own
