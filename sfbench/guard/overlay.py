@@ -10,13 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sfbench.guard import linux
 from sfbench.guard.folders import PREFIX
-from sfbench.guard.mounts import Layer, Mount, layers, parse
+from sfbench.guard.mounts import Layer, Mount, is_below, layers, mount_of, parse
 from sfbench.guard.places import place_on
 from sfbench.guard.ticket import Wanted
 
@@ -59,8 +60,27 @@ def stores(wanted: Wanted, note: Callable[[Path], None]) -> tuple[Store, ...]:
     return tuple(found)
 
 
-def build(found: Sequence[Store], wanted: Wanted) -> tuple[str, ...]:
+def cache_stores(paths: Sequence[str], note: Callable[[Path], None]) -> dict[str, Path]:
+    """Make a folder for each cache, on the file system where it lies; none where that cannot be."""
+    mounts = parse(Path("/proc/self/mountinfo").read_text())
+    made: dict[str, Path] = {}
+    for path in paths:
+        if any(is_below(mount.path, path) for mount in mounts):
+            continue
+        mount = mount_of(path, mounts)
+        place = place_on(mount, mounts, (), upper=True)
+        if place is not None:
+            folder = _make(Path(place), note)
+            for name in ("upper", "work"):
+                (folder / name).mkdir()
+            made[path] = folder
+    return made
+
+
+def build(found: Sequence[Store], wanted: Wanted, caches: Mapping[str, Path]) -> tuple[str, ...]:
     """Be in the view from now on; for a process of one thread that ends afterwards.
+
+    ``caches``: folders that several views share, and where what is written to them goes.
 
     Returns the mounts that can only be read, since they cannot be guarded. Raises ``OSError`` where
     the kernel does not let this process make such a view.
@@ -70,15 +90,27 @@ def build(found: Sequence[Store], wanted: Wanted) -> tuple[str, ...]:
     stage = found[0].folder / "root"
     stage.mkdir()
     locked = [path for store in found if (path := _lay(store, str(stage))) is not None]
+    for path, folder in caches.items():
+        with suppress(OSError):  # it is then this launch's own
+            _share(path, f"{stage}{path}", folder)
     real = [*wanted.real, *_SERVICES, os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "")]
     for each in [*filter(None, real), *_sockets()]:
         path = os.path.realpath(each)  # a link in the stage would lead out of it
         target = f"{stage}{path}"
         if Path(path).exists() and Path(target).exists():
             linux.mount(path, target, None, linux.BIND)
-    _hide({store.folder.parent for store in found if store.layer.way == "overlay"}, str(stage))
+    made = {store.folder.parent for store in found if store.layer.way == "overlay"}
+    _hide(made | set(caches.values()), str(stage))
     linux.pivot_root(str(stage))
     return tuple(locked)
+
+
+def _share(path: str, target: str, folder: Path) -> None:
+    if Path(path).is_dir():
+        _overlay(path, target, folder)
+    else:
+        Path(target).mkdir(parents=True)
+        linux.mount(str(folder / "upper"), target, None, linux.BIND)
 
 
 def _lay(store: Store, stage: str) -> str | None:

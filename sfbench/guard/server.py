@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sfbench.guard import filter, overlay, undo
+from sfbench.guard.caches import cache_folders
 from sfbench.guard.folders import remove_folder
 from sfbench.guard.registry import Registered
 from sfbench.guard.ticket import Wanted
@@ -48,6 +49,7 @@ class Server:
         self._namespace: int | None = None
         self._folders: list[Path] = []
         self._launches = 0
+        self._caches: dict[str, Path] | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """``{"open": Wanted}`` or ``{"close": null}``; what fails is told in the answer."""
@@ -87,6 +89,9 @@ class Server:
 
     def _view(self, wanted: Wanted) -> dict[str, Any]:
         found = overlay.stores(wanted, self._note)
+        if self._caches is None:
+            paths = cache_folders(os.environ, wanted.near)
+            self._caches = overlay.cache_stores(paths, self._registered.add)
         locked = self._built(found, wanted)
         elsewhere = [store.layer.mount.path for store in found if store.elsewhere]
         path = f"/proc/{os.getpid()}/fd/{self._namespace}"
@@ -99,7 +104,7 @@ class Server:
         child = os.fork()
         if child == 0:
             os.close(goes)
-            _be_the_view(found, wanted, says, go)
+            _be_the_view(found, wanted, self._caches or {}, says, go)
         os.close(says)
         os.close(go)
         with open(told, "rb") as answer:  # noqa: PTH123
@@ -129,10 +134,12 @@ class Server:
         self._folders.append(folder)
 
 
-def _be_the_view(found: tuple[overlay.Store, ...], wanted: Wanted, says: int, go: int) -> None:
+def _be_the_view(
+    found: tuple[overlay.Store, ...], wanted: Wanted, caches: dict[str, Path], says: int, go: int
+) -> None:
     """Make the view, tell, and stay until the other side has it."""
     try:
-        said: dict[str, Any] = {"locked": overlay.build(found, wanted)}
+        said: dict[str, Any] = {"locked": overlay.build(found, wanted, caches)}
     except OSError as error:
         said = {"refused": str(error)}
     try:
