@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +28,10 @@ from sfbench.probe import checkout
 from sfbench.probe.allreduce import time_all_reduce
 from sfbench.probe.description import device_of
 from sfbench.probe.fetching import FetchCost
+from sfbench.probe.state import State
 from sfbench.probe.weights import checksum
 from sfbench.protocol import record_file
 from sfbench.protocol.evidence import RankEvidence
-
-if TYPE_CHECKING:
-    from sfbench.probe.session import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,38 +48,42 @@ class RankPayload:
     """Where the gate asked for a checkout: what this rank imported; none: the same as rank 0."""
 
 
-def all_reduce_times(session: Session) -> tuple[AllReduceTime, ...]:
+def all_reduce_times(state: State) -> tuple[AllReduceTime, ...]:
     """In the same launch, on the same group: what the job's buckets cost by themselves.
 
     Nothing where there is no DDP model, one device, or only the train rung is wanted.
     """
-    info, model = session.loop_info, next(iter(session.models.models), None)
-    if info is None or model is None or session.world_size == 1 or "cached" not in session.rungs:
+    info, model = state.loop_info, next(iter(state.models.models), None)
+    if info is None or model is None or state.world_size == 1 or "cached" not in state.rungs:
         return ()
     sizes = info.bucket_bytes
     return time_all_reduce(
-        session.control, model.process_group, model.device, sizes, session.clock.accelerator
+        state.control, model.process_group, model.device, sizes, state.clock.accelerator
     )
 
 
 def write_record(
-    session: Session, *, ended_early: bool, all_reduce: tuple[AllReduceTime, ...]
+    state: State,
+    evidence: RankEvidence,
+    *,
+    ended_early: bool,
+    all_reduce: tuple[AllReduceTime, ...],
 ) -> None:
     """Gather every rank's payload; rank 0 writes the record. All ranks call it alike."""
-    payloads = session.control.gather(_payload(session))
+    payloads = state.control.gather(_payload(state, evidence))
     if payloads is not None:
         table = np.concatenate([p.steps for p in payloads])
-        header = _record(session, payloads, ended_early, all_reduce)
-        record_file.write(Path(session.job.launch_dir), header, table)
+        header = _record(state, payloads, ended_early, all_reduce)
+        record_file.write(Path(state.job.launch_dir), header, table)
 
 
-def _payload(session: Session) -> RankPayload:
-    optimizers = list(session.updates.by_key.values())
-    accelerator = session.clock.accelerator
+def _payload(state: State, evidence: RankEvidence) -> RankPayload:
+    optimizers = list(state.updates.by_key.values())
+    accelerator = state.clock.accelerator
     memory_bytes, gpu_uuid = accelerator.identity() if accelerator is not None else (0, "")
     info = RankInfo(
-        rank=session.rank,
-        local_rank=session.local_rank,
+        rank=state.rank,
+        local_rank=state.local_rank,
         host=socket.gethostname(),
         device=device_of(optimizers),
         pid=os.getpid(),
@@ -92,49 +93,49 @@ def _payload(session: Session) -> RankPayload:
         gpu_uuid=gpu_uuid,
     )
     return RankPayload(
-        steps=session.steps.array(),
+        steps=state.steps.array(),
         info=info,
-        load=session.loads.load(session.rank, _fetch_cost(session)),
-        saves=tuple(session.saves.saves),
+        load=state.loads.load(state.rank, _fetch_cost(state)),
+        saves=tuple(state.saves.saves),
         weights=checksum(optimizers),
-        evidence=session.witness.evidence(),
-        modules=_modules(session),
+        evidence=evidence,
+        modules=_modules(state),
     )
 
 
-def _modules(session: Session) -> tuple[ModuleFile, ...]:
+def _modules(state: State) -> tuple[ModuleFile, ...]:
     """Ranks as a rule import the same: only those that do not send theirs."""
-    if session.job.code is None:
+    if state.job.code is None:
         return ()
-    mine = checkout.together([checkout.imported(session.job.code), session.fetching.modules()])
+    mine = checkout.together([checkout.imported(state.job.code), state.fetching.modules()])
     digest = hashlib.sha256(repr(mine).encode()).digest()
-    first = session.control.all_gather(digest)[0]
-    return () if session.rank and digest == first else mine
+    first = state.control.all_gather(digest)[0]
+    return () if state.rank and digest == first else mine
 
 
-def _kept_batches(session: Session) -> int:
-    ring, loop = session.replay.ring, session.flow.loop
+def _kept_batches(state: State) -> int:
+    ring, loop = state.replay.ring, state.flow.loop
     return ring.count(loop.primary) if ring is not None and loop is not None else 0
 
 
-def _fetch_cost(session: Session) -> FetchCost | None:
-    primary = session.flow.loop.primary if session.flow.loop is not None else None
-    loader = session.loaders.loaders.get(primary)
+def _fetch_cost(state: State) -> FetchCost | None:
+    primary = state.flow.loop.primary if state.flow.loop is not None else None
+    loader = state.loaders.loaders.get(primary)
     if loader is not None and loader.num_workers == 0:
-        return _own_fetches(session)
-    return session.fetching.cost(primary[0]) if isinstance(primary, tuple) else None
+        return _own_fetches(state)
+    return state.fetching.cost(primary[0]) if isinstance(primary, tuple) else None
 
 
-def _own_fetches(session: Session) -> FetchCost | None:
+def _own_fetches(state: State) -> FetchCost | None:
     """Without workers: waits of measured train steps, and the CPU time that cached ones lack."""
     columns = {name: i for i, name in enumerate(STEP_COLUMNS)}
-    rows = session.steps.array()
+    rows = state.steps.array()
     train = rows[(rows[:, columns["rung"]] == 0) & (rows[:, columns["measured"]] == 1)]
-    batches = round(len(train) * session.steps.fetches / max(1, session.steps.count))
+    batches = round(len(train) * state.steps.fetches / max(1, state.steps.count))
     if not batches:
         return None
     wall_s = float(train[:, columns["data_wait_s"]].sum())
-    cpu_s = session.loads.cpu_above_cached_s()
+    cpu_s = state.loads.cpu_above_cached_s()
     return FetchCost(
         batches=batches,
         wall_s=wall_s,
@@ -151,32 +152,32 @@ def _weight_notes(weights: Sequence[float]) -> list[str]:
 
 
 def _record(
-    session: Session,
+    state: State,
     payloads: list[RankPayload],
     ended_early: bool,
     all_reduce: tuple[AllReduceTime, ...],
 ) -> LaunchRecord:
-    assert session.loop_info is not None
-    steps = session.steps
-    notes = list(session.notes)
-    if session.loop_info.wrapper == "ddp":
+    assert state.loop_info is not None
+    steps = state.steps
+    notes = list(state.notes)
+    if state.loop_info.wrapper == "ddp":
         notes += _weight_notes([p.weights for p in payloads])
     return LaunchRecord(
-        world_size=session.world_size,
+        world_size=state.world_size,
         warmup_steps=sum(1 for row in payloads[0].steps if row[2] < 0),
         ended_early=ended_early,
-        stop_reason="script-ended" if ended_early else session.stop_reason,
+        stop_reason="script-ended" if ended_early else state.stop_reason,
         ranks=tuple(p.info for p in payloads),
-        loop=replace(session.loop_info, fetches_per_step=steps.fetches / steps.count),
-        unavailable=session.unavailable,
+        loop=replace(state.loop_info, fetches_per_step=steps.fetches / steps.count),
+        unavailable=state.unavailable,
         saves=tuple(s for p in payloads for s in p.saves),
         notes=tuple(notes),
         evidence=tuple(p.evidence for p in payloads),
         loads=tuple(p.load for p in payloads),
         all_reduce=all_reduce,
-        kept_batches=_kept_batches(session),
+        kept_batches=_kept_batches(state),
         modules=checkout.together(p.modules for p in payloads),
-        setup_s=session.first_step_s - session.started,
-        warmup_s=session.measuring_began - session.first_step_s,
-        measured_s=time.perf_counter() - session.measuring_began,
+        setup_s=state.first_step_s - state.started,
+        warmup_s=state.measuring_began - state.first_step_s,
+        measured_s=time.perf_counter() - state.measuring_began,
     )

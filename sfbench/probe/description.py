@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,9 +13,7 @@ from sfbench.common.schema import LoopInfo
 from sfbench.probe.device import parameters_of
 from sfbench.probe.discovery import Loop
 from sfbench.probe.events import Event, Fetch, Forward, Update
-
-if TYPE_CHECKING:
-    from sfbench.probe.session import Session
+from sfbench.probe.state import State
 
 
 def gradient_bytes(optimizers: Iterable[Any]) -> int:
@@ -48,25 +46,25 @@ def samples_seen(events: Sequence[Event], loop: Loop) -> int:
     return sum(e.samples for e in counted)
 
 
-def describe_loop(session: Session, loop: Loop, wrapper: str) -> LoopInfo:
+def describe_loop(state: State, loop: Loop, wrapper: str) -> LoopInfo:
     """LoopInfo of a loop just found, from the events kept so far."""
-    loader = session.loaders.loaders.get(loop.primary)
-    optimizers = list(session.updates.by_key.values())
-    model = next(iter(session.models.models), None)
-    steps = max(1, len(_of(session, Update, loop.anchor)) // loop.updates_per_step)
-    fetches = [f for f in _of(session, Fetch, loop.primary) if not f.started]
+    loader = state.loaders.loaders.get(loop.primary)
+    optimizers = list(state.updates.by_key.values())
+    model = next(iter(state.models.models), None)
+    steps = max(1, len(_of(state, Update, loop.anchor)) // loop.updates_per_step)
+    fetches = [f for f in _of(state, Fetch, loop.primary) if not f.started]
     samples = [f.samples for f in fetches] or [
-        f.samples for f in _of(session, Forward, loop.model) if f.grad
+        f.samples for f in _of(state, Forward, loop.model) if f.grad
     ]
     return LoopInfo(
-        samples_from=_source(session, loop),
+        samples_from=_source(state, loop),
         fetches_per_step=len(fetches) / steps,
         batch_per_fetch=sum(samples) / max(1, len(samples)),
         loader_workers=loader.num_workers if loader is not None else None,
         prefetch_factor=loader.prefetch_factor if loader is not None else None,
         persistent_workers=loader.persistent_workers if loader is not None else None,
         pin_memory=bool(loader.pin_memory) if loader is not None else None,
-        optimizer=type(session.updates.by_key[_int(loop.anchor)]).__name__,
+        optimizer=type(state.updates.by_key[_int(loop.anchor)]).__name__,
         backend=dist.get_backend() if dist.is_initialized() else None,
         wrapper=wrapper,
         parameters=sum(p.numel() for p in parameters_of(optimizers)),
@@ -87,16 +85,16 @@ def _nccl() -> str | None:
     return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
 
 
-def _of(session: Session, kind: type, key: Any) -> list[Any]:
-    return [e for e in session.flow.kept if isinstance(e, kind) and getattr(e, "key", 0) == key]
+def _of(state: State, kind: type, key: Any) -> list[Any]:
+    return [e for e in state.flow.kept if isinstance(e, kind) and getattr(e, "key", 0) == key]
 
 
-def _source(session: Session, loop: Loop) -> str:
+def _source(state: State, loop: Loop) -> str:
     if loop.primary is None:
         return "model-input"
     if isinstance(loop.primary, int):
         return "batches()"
-    source = session.loaders.sources.get(session.loaders.iterators.get(loop.primary))
+    source = state.loaders.sources.get(state.loaders.iterators.get(loop.primary))
     return "indices" if source is not None and source.counted else "batch"
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 from sfbench.probe.events import Update
 from sfbench.probe.pace import BLOCK
+from sfbench.probe.state import State
 from sfbench.probe.stop import Refused
-
-if TYPE_CHECKING:
-    from sfbench.probe.session import Session
 
 MIN_BLOCKS_WHEN_ENDED = 3
 """Train blocks without which a script that ended by itself has run too short."""
@@ -17,68 +16,68 @@ TURN_OVER, SCRIPT_OVER = 1, 2
 """What the rank whose turn it is tells those that are parked."""
 
 
-def script_ended(session: Session) -> None:
+def script_ended(state: State, meet: Callable[[], None], finish: Callable[[], None]) -> None:
     """The script came to its end on this rank. All ranks must come here, or the launcher acts.
 
     Raises:
         Refused: no step, no known loop, or too few blocks measured.
     """
-    if session.refused:
+    if state.refused:
         return
-    session.heartbeat.phase("script-ended")
-    if session.command.turn == session.rank:
+    state.heartbeat.phase("script-ended")
+    if state.command.turn == state.rank:
         # The others are parked, and cannot come to their end: it is over for them as well.
-        session.control.broadcast([SCRIPT_OVER], session.rank)
+        state.control.broadcast([SCRIPT_OVER], state.rank)
     else:
-        session.witness.meetings.ended()
-    if session.flow.loop is None:
-        _end_unknown(session)
-    session.flow.settle()
-    if session.command.kind == BLOCK:
-        session.steps.close(session.command)
-    _bring_in(session)
+        meet()
+    if state.flow.loop is None:
+        _end_unknown(state)
+    state.flow.settle()
+    if state.command.kind == BLOCK:
+        state.steps.close(state.command)
+    _bring_in(state, finish)
 
 
-def end_parked(session: Session) -> None:
+def end_parked(state: State, finish: Callable[[], None]) -> None:
     """This rank is parked, and the script has ended on the one whose turn it is.
 
     Raises:
         Refused: too few blocks measured.
     """
-    session.heartbeat.phase("script-ended")
-    _bring_in(session)
+    state.heartbeat.phase("script-ended")
+    _bring_in(state, finish)
 
 
-def _bring_in(session: Session) -> None:
-    blocks = session.command.block
-    if blocks < MIN_BLOCKS_WHEN_ENDED and not session.job.probe.checks:
+def _bring_in(state: State, finish: Callable[[], None]) -> None:
+    blocks = state.command.block
+    if blocks < MIN_BLOCKS_WHEN_ENDED and not state.job.probe.checks:
         # A rank that is parked has run fewer.
-        steps = max(session.control.all_gather(session.steps.count))
+        steps = max(state.control.all_gather(state.steps.count))
         raise Refused(
             "too-few-steps",
             f"The script ended by itself after {steps} steps, before enough could be measured "
             "(warmup and at least three blocks). Give it more epochs, more steps or more data, or "
             "lower --seconds and --warmup.",
         )
-    session.finish(ended_early=True)
+    finish()
 
 
-def _end_unknown(session: Session) -> None:
+def _end_unknown(state: State) -> None:
     """A check judges by what there was; a measurement is refused, once all ranks are here."""
-    if session.job.probe.checks and any(isinstance(e, Update) for e in session.flow.kept):
-        session.flow.decide()
+    if state.job.probe.checks and any(isinstance(e, Update) for e in state.flow.kept):
+        state.flow.decide()
         return
-    if any(session.control.all_gather(None)):
+    if any(state.control.all_gather(None)):
         raise Refused(
             "ranks-disagree",
             "The script ended without an optimizer update on this rank, while others train.",
         )
-    _refuse_unknown(session)
+    _refuse_unknown(state)
 
 
-def _refuse_unknown(session: Session) -> NoReturn:
-    updates = sum(1 for e in session.flow.kept if hasattr(e, "mark"))
-    fetches = sum(1 for e in session.flow.kept if hasattr(e, "started"))
+def _refuse_unknown(state: State) -> NoReturn:
+    updates = sum(1 for e in state.flow.kept if hasattr(e, "mark"))
+    fetches = sum(1 for e in state.flow.kept if hasattr(e, "started"))
     if updates:
         raise Refused(
             "too-few-steps",

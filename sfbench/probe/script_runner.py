@@ -19,7 +19,6 @@ from sfbench.common.schema import RankFailure, RankJob
 from sfbench.probe import checkout
 from sfbench.probe.batchsize import BatchSizeHooks
 from sfbench.probe.device import asks_for_a_device
-from sfbench.probe.ending import script_ended
 from sfbench.probe.fresh import OwnThreads, start_afresh
 from sfbench.probe.group_repairs import GroupHooks
 from sfbench.probe.own_faults import is_own
@@ -69,7 +68,7 @@ def rank_main(job: RankJob) -> None:
 
 def _install(session: Session, job: RankJob, world_size: int) -> None:
     session.install()
-    GroupHooks(lambda: _ended(session)).install(session.patches)
+    GroupHooks(session.script_ended).install(session.patches)
     wanted = job.probe.global_batch
     if wanted is not None:
         if wanted % world_size:
@@ -86,7 +85,7 @@ def _guarded(session: Session, job: RankJob, rank: int) -> int:
     """Run the script; turn each way in which it can end into an exit code."""
     try:
         _run_script(job)
-        _ended(session)
+        session.script_ended()
     except StopRun:
         return 0
     except SystemExit as end:
@@ -134,15 +133,10 @@ def _run_script(job: RankJob) -> None:
         threads.forget()
 
 
-def _ended(session: Session) -> None:
-    if not session.finished:
-        script_ended(session)
-
-
 def _exited(session: Session, rank: int, end: SystemExit) -> int:
     code = end.code if isinstance(end.code, int) else (0 if end.code is None else 1)
     if code == 0:
-        _ended(session)
+        session.script_ended()
         return 0
     text = "" if isinstance(end.code, int) else f": {end.code}"
     if text:

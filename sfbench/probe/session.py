@@ -4,39 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
-from pathlib import Path
 
 import torch.distributed as dist
 
-from sfbench.common.schema import RUNGS, AllReduceTime, LoopInfo, RankJob, Rung
+from sfbench.common.schema import RUNGS, AllReduceTime, RankJob, Rung
 from sfbench.probe import closing
-from sfbench.probe.batch_keeper import BatchKeeper
 from sfbench.probe.checkpace import CheckPace
-from sfbench.probe.clock import clock_for
-from sfbench.probe.collectives import CollectiveHooks
 from sfbench.probe.description import describe_loop, gradient_bytes, is_sharded, samples_seen
 from sfbench.probe.device import home_of, parameters_of
 from sfbench.probe.discovery import Loop
-from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked
+from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked, script_ended
 from sfbench.probe.events import Event
-from sfbench.probe.fetching import FetchHooks
-from sfbench.probe.flow import Flow
-from sfbench.probe.loader_hooks import LoaderHooks
-from sfbench.probe.loads import LoadMeter
-from sfbench.probe.models import ModelHooks, forget_unsynced
+from sfbench.probe.models import forget_unsynced
 from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace
 from sfbench.probe.patches import Patches, apart
-from sfbench.probe.probe_group import Control
-from sfbench.probe.pulse import Pulse
 from sfbench.probe.recording.recorder import Witness
-from sfbench.probe.replay import RungReplay
 from sfbench.probe.resize import SCALES
 from sfbench.probe.ring import Ring
 from sfbench.probe.rungs import unavailable_rungs
-from sfbench.probe.saves import SaveHooks
-from sfbench.probe.step_table import StepTable
+from sfbench.probe.state import Calls, RankId, State
 from sfbench.probe.stop import Refused, StopRun, leave_at_once
-from sfbench.probe.updates import UpdateHooks
 from sfbench.probe.verification import RankFacts, verify, wrapper
 from sfbench.probe.weights import Snapshot, checksum
 from sfbench.protocol.heartbeat import STEPS, Heartbeat
@@ -45,48 +32,22 @@ SETTLE_S = 1.0
 """At most so long do rungs that do not load wait for workers that still do."""
 
 
-class Session:
-    """The state of a measurement. Single-threaded but for fetches by loader threads."""
+class Session(State):
+    """What happens as its hooks call: steps are counted, blocks and rungs steered."""
 
     def __init__(
         self, job: RankJob, *, rank: int, local_rank: int, world_size: int, heartbeat: Heartbeat
     ) -> None:
-        self.job = job
-        self.rank, self.local_rank, self.world_size = rank, local_rank, world_size
-        self.heartbeat = heartbeat
-        self.started = time.perf_counter()
-        self.finished = False
-        self.refused = False
-        """Another rank cannot be met any more."""
-        self.provisional = False
-        """A record without the batch curve has been written."""
-        self.patches = Patches()
-        self.clock = clock_for(job.device_type)
-        self.control = Control(rank, world_size)
-        self.steps = StepTable(self.clock, rank)
-        self.flow = Flow(self._on_loop_known, self.steps.add, self._on_step_end, self._may_decide)
-        self.pulse = Pulse(heartbeat.row)
-        self.replay = RungReplay(self.flow.trains)
-        self.loaders = LoaderHooks(self.pulse, self.replay)
-        self.keeper = BatchKeeper(self.patches, self.loaders, self.replay)
-        self.updates = UpdateHooks(self.pulse, self.flow, self.clock, apart(self._due))
-        self.models = ModelHooks(self.pulse)
-        self.saves = SaveHooks(self._ask, rank, allow=job.probe.allow_saves)
-        self.collectives = CollectiveHooks()
-        self.fetching = FetchHooks(Path(job.launch_dir), rank, job.code)
-        self.loads = LoadMeter(self.clock)
-        self.witness = Witness(self)
-        self.unavailable: dict[str, str] = {}
-        self.notes: list[str] = []
-        self.command = Command(WARMUP)
-        self.rungs: tuple[Rung, ...] = ("train",)
+        calls = Calls(
+            self._on_loop_known, self._on_step_end, self._may_decide, apart(self._due), self._ask
+        )
+        super().__init__(job, RankId(rank, local_rank, world_size), heartbeat, calls)
+        self.witness = Witness(self, self.joined)
         self._begun = False
         self._quiet = 0
         """Measured steps that follow those under way, which pass unmeasured; 0: no border yet."""
         self._pace: Pace | CheckPace | None = None
         self._snapshot: Snapshot | None = None
-        self.loop_info: LoopInfo | None = None
-        self.first_step_s = self.measuring_began = 0.0
 
     def install(self) -> None:
         """Put all hooks in place."""
@@ -263,7 +224,7 @@ class Session:
                 break
             # Parked: wait, without spinning, until the rank whose turn it is tells its end.
             if self.control.broadcast([0], command.turn) == [SCRIPT_OVER]:
-                end_parked(self)
+                end_parked(self, self.finish_early)
                 raise StopRun
             facts = BlockFacts(now_s=time.perf_counter(), step_s=(), samples=0.0)
         self._count_down(command)
@@ -302,6 +263,9 @@ class Session:
         command = self._pace.send(facts) if self._pace is not None else Command(DONE)
         if self._pace is not None:
             figures = self._pace.figures
+            self.stop_reason = figures.stop_reason
+            if isinstance(self._pace, CheckPace):
+                self.sync_cost_s = self._pace.sync_cost_s
             self.heartbeat.figures(
                 samples_per_s=figures.samples_per_s,
                 half_width=figures.half_width,
@@ -359,16 +323,6 @@ class Session:
             self._snapshot = None
             forget_unsynced(self.models.models)
 
-    @property
-    def sync_cost_s(self) -> float | None:
-        """In a check, what superfluous gradient syncs cost per update (rank 0 knows)."""
-        return self._pace.sync_cost_s if isinstance(self._pace, CheckPace) else None
-
-    @property
-    def stop_reason(self) -> str:
-        """Why the measurement ended: precision | seconds (rank 0 knows)."""
-        return self._pace.figures.stop_reason if self._pace is not None else ""
-
     # -- the end ---------------------------------------------------------------------------------
 
     def finish(self, *, ended_early: bool) -> None:
@@ -382,8 +336,19 @@ class Session:
         self.finished = True
         self._connect(counting=False)
 
+    def script_ended(self) -> None:
+        """The script came to its end by itself on this rank."""
+        if not self.finished:
+            script_ended(self, self.witness.meetings.ended, self.finish_early)
+
+    def finish_early(self) -> None:
+        """The script has ended before the measurement was over: all ranks come here."""
+        self.finish(ended_early=True)
+
     def _write(self, *, ended_early: bool, all_reduce: tuple[AllReduceTime, ...]) -> None:
-        closing.write_record(self, ended_early=ended_early, all_reduce=all_reduce)
+        closing.write_record(
+            self, self.witness.evidence(), ended_early=ended_early, all_reduce=all_reduce
+        )
 
 
 def _as_int(key: Hashable) -> int:

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,24 @@ def test_few_modules_stand_beside_the_folders() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_imports_go_to_the_left(path: Path) -> None:
     assert own_units(path) <= may_import(unit_of(path))
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    known = {dotted(path) for path in MODULES}
+    graph: dict[str, set[str]] = {}
+    for path in MODULES:
+        names = {n if n in known else n.rpartition(".")[0] for n in imports(path)}
+        # "from sfbench import x" reads the package's docstring and version, and no more.
+        graph[dotted(path)] = (names & known) - {dotted(path), "sfbench"}
+
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as circle:
+        pytest.fail(" -> ".join(circle.args[1]))
 
 
 def test_probe_imports_only_torch_numpy_and_the_standard_library() -> None:

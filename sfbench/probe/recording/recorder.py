@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -25,12 +25,10 @@ from sfbench.probe.recording.splits import SplitWatch
 from sfbench.probe.recording.states import StateWatch
 from sfbench.probe.recording.sync_points import MeetingWatch
 from sfbench.probe.recording.unused import Search, UnusedWatch
+from sfbench.probe.state import State
 from sfbench.probe.stop import Refused
 from sfbench.protocol import record_file
 from sfbench.protocol.evidence import Model, RankEvidence
-
-if TYPE_CHECKING:
-    from sfbench.probe.session import Session
 
 LOOKED_AT = 400
 """Updates that are looked at closely; what a script does it does by then."""
@@ -42,41 +40,39 @@ _PAUSE_S = 0.05
 
 
 class Witness:
-    """Owns the hooks; knows the session only by what it asks of it."""
+    """Owns the hooks of the checks. ``joined``: all ranks have come out of DDP's Join."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, state: State, joined: Callable[[], None]) -> None:
+        self._state = state
         self._early: list[Listener] = []
         self._weights: tuple[float | None, float | None] | None = None
-        place = Place(session.job.script)
+        place = Place(state.job.script)
         self.loaders = LoaderWatch(
             place,
-            session.loaders,
-            real=lambda: not session.replay.active,
-            trains=session.flow.trains,
-            world_size=session.world_size,
+            state.loaders,
+            real=lambda: not state.replay.active,
+            trains=state.flow.trains,
+            world_size=state.world_size,
         )
         self.meetings = MeetingWatch(
-            session.heartbeat,
-            session.pulse,
-            local=lambda: session.collectives.local,
+            state.heartbeat,
+            state.pulse,
+            local=lambda: state.collectives.local,
             ran_out=lambda: self.loaders.ended is not None,
             part=self._part,
-            on_joined=session.joined,
+            on_joined=joined,
         )
-        self.files = FileWatch(place, lambda: self.meetings.count, session.job.launch_dir)
+        self.files = FileWatch(place, lambda: self.meetings.count, state.job.launch_dir)
         self.splits = SplitWatch(place)
         self.syncs = SyncWatch(place)
         self.unused = UnusedWatch()
         self.rates = RateWatch(place)
-        self.states = StateWatch(place, session.models.models, self.files.saved)
+        self.states = StateWatch(place, state.models.models, self.files.saved)
 
     def install(self, patches: Patches) -> None:
         """Put all hooks in place, outside those that measure."""
         self.files.on_written = self._leave_early
-        self.loaders.shortens = (
-            self._session.job.probe.checks and self._session.job.probe.may_shorten
-        )
+        self.loaders.shortens = self._state.job.probe.checks and self._state.job.probe.may_shorten
         for hooks in (
             self.loaders, self.meetings, self.files, self.splits, self.syncs, self.unused,
             self.rates, self.states,
@@ -94,8 +90,8 @@ class Witness:
         self._hear(None)
 
     def _hear(self, heard: Callable[[Any], None] | None) -> None:
-        self._session.updates.heard = heard
-        self._session.updates.connect()
+        self._state.updates.heard = heard
+        self._state.updates.connect()
 
     def _around_forward(self, original: Any) -> Any:
         looks = apart(self._forward)
@@ -117,7 +113,7 @@ class Witness:
 
     def _updated(self, optimizer: Any) -> None:
         """An optimizer has been stepped."""
-        if self._session.pulse.updates <= LOOKED_AT or self.syncs.trying:
+        if self._state.pulse.updates <= LOOKED_AT or self.syncs.trying:
             self.files.trains()
             self.syncs.updated(optimizer)
             self.unused.updated()
@@ -125,23 +121,21 @@ class Witness:
 
     def _part(self, local_rank: int) -> None:
         """Another rank is inside a step, this one is elsewhere and will not come."""
-        session = self._session
-        other = session.rank - session.local_rank + local_rank
-        steps = session.flow.ended or self._session.pulse.updates // max(
-            1, len(session.updates.by_key)
-        )
+        state = self._state
+        other = state.rank - state.local_rank + local_rank
+        steps = state.flow.ended or self._state.pulse.updates // max(1, len(state.updates.by_key))
         message = (
-            f"rank {session.rank} stopped at step {steps}, rank {other} waits in step {steps + 1}: "
+            f"rank {state.rank} stopped at step {steps}, rank {other} waits in step {steps + 1}: "
             "uneven inputs. Give all ranks the same number of batches, for example by "
             "drop_last=True in DistributedSampler and DataLoader."
         )
         failure = RankFailure(
-            rank=session.rank, kind="ranks-disagree", message=message, script_fault=True
+            rank=state.rank, kind="ranks-disagree", message=message, script_fault=True
         )
         # At once: on its way out the script may come to what waits for the other ranks.
-        session.refused = True
+        state.refused = True
         self.leave()
-        record_file.write_failure(Path(session.job.launch_dir), failure)
+        record_file.write_failure(Path(state.job.launch_dir), failure)
         raise Refused(failure.kind, failure.message)
 
     # -- in a check ------------------------------------------------------------------------------
@@ -159,37 +153,37 @@ class Witness:
         return Seen(passes, ended, self.syncs.superfluous())
 
     def _peers(self, models: list[Any], parameters: list[Any]) -> set[int]:
-        peers = data_peers(models, parameters, self._session.world_size)
-        averaged = self.meetings.bytes_after / max(
-            1, self._session.pulse.updates
-        ) >= HALF * _nbytes(parameters)
+        peers = data_peers(models, parameters, self._state.world_size)
+        averaged = self.meetings.bytes_after / max(1, self._state.pulse.updates) >= HALF * _nbytes(
+            parameters
+        )
         if not models and self.meetings.shares_model and not averaged:
             # Activations travel, gradients do not: the ranks share one model, by hand.
-            return {self._session.rank}
+            return {self._state.rank}
         return peers
 
     def _exchanges_outside(self, models: list[Any], parameters: list[Any]) -> bool:
         """Whether the script's own collectives may carry the gradients that DDP does not."""
         inside = {id(p) for model in models for p in model.parameters()}
         outside = _nbytes([p for p in parameters if id(p) not in inside])
-        return self.meetings.bytes_sent / max(1, self._session.pulse.updates) >= HALF * outside
+        return self.meetings.bytes_sent / max(1, self._state.pulse.updates) >= HALF * outside
 
     def _sums(self) -> tuple[float | None, float | None]:
-        session = self._session
-        return weight_sums(session.models.models, parameters_of(session.updates.by_key.values()))
+        state = self._state
+        return weight_sums(state.models.models, parameters_of(state.updates.by_key.values()))
 
     # -- the account -----------------------------------------------------------------------------
 
     def _leave_early(self) -> None:
         """What was written has to be known, however this rank ends."""
-        folder = Path(self._session.job.launch_dir)
+        folder = Path(self._state.job.launch_dir)
         record_file.write_evidence(folder, self.evidence(weights=False, ended=False))
 
     def leave(self, error: BaseException | None = None) -> None:
         """Write what was seen beside the other files of the launch, which gets no record."""
-        folder = Path(self._session.job.launch_dir)
+        folder = Path(self._state.job.launch_dir)
         record_file.write_evidence(folder, self.evidence(weights=False))
-        if self._session.job.probe.checks and isinstance(error, FileNotFoundError):
+        if self._state.job.probe.checks and isinstance(error, FileNotFoundError):
             # Another rank may be about to make the file: once this one has left, nobody sees it.
             end_s = time.monotonic() + MISSING_FILE_S
             while self.files.setup and time.monotonic() < end_s and not self._is_made(folder):
@@ -205,13 +199,13 @@ class Witness:
 
     def evidence(self, *, weights: bool = True, ended: bool = True) -> RankEvidence:
         """What was seen so far. ``weights``: with checksums; ``ended``: with sizes of files."""
-        session = self._session
-        models = list(session.models.models)
-        optimizers = list(session.updates.by_key.values())
+        state = self._state
+        models = list(state.models.models)
+        optimizers = list(state.updates.by_key.values())
         parameters = list(parameters_of(optimizers))
         inside, outside = (self._weights or self._sums()) if weights else (None, None)
         return RankEvidence(
-            rank=session.rank,
+            rank=state.rank,
             host=socket.gethostname(),
             threads=torch.get_num_threads(),
             peers=tuple(sorted(self._peers(models, parameters))),
@@ -226,15 +220,15 @@ class Witness:
                 for key, count in self.syncs.counts.items()
             ),
             optimizers=self.rates.optimizers(),
-            updates=self._session.pulse.updates,
-            scaled=session.updates.scaled,
-            skipped=tuple(session.updates.skips),
+            updates=self._state.pulse.updates,
+            scaled=state.updates.scaled,
+            skipped=tuple(state.updates.skips),
             weights=inside,
             weights_outside=outside,
             exchanges_outside=self._exchanges_outside(models, parameters),
             joins=self.meetings.joins,
             takes_minimum=self.meetings.takes_minimum,
-            sync_cost_s=session.sync_cost_s,
+            sync_cost_s=state.sync_cost_s,
         )
 
 

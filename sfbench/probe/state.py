@@ -1,0 +1,90 @@
+"""The state of a measurement in one rank: its hooks, its counts and what it has found out.
+
+No behaviour: what describes, ends or writes a measurement takes this, and is called by the session.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from sfbench.common.schema import LoopInfo, RankJob, Rung
+from sfbench.probe.batch_keeper import BatchKeeper
+from sfbench.probe.clock import clock_for
+from sfbench.probe.collectives import CollectiveHooks
+from sfbench.probe.discovery import Loop
+from sfbench.probe.events import Event
+from sfbench.probe.fetching import FetchHooks
+from sfbench.probe.flow import Flow
+from sfbench.probe.loader_hooks import LoaderHooks
+from sfbench.probe.loads import LoadMeter
+from sfbench.probe.models import ModelHooks
+from sfbench.probe.pace import WARMUP, Command
+from sfbench.probe.patches import Patches
+from sfbench.probe.probe_group import Control
+from sfbench.probe.pulse import Pulse
+from sfbench.probe.replay import RungReplay
+from sfbench.probe.saves import SaveHooks
+from sfbench.probe.step_table import StepTable
+from sfbench.probe.updates import UpdateHooks
+from sfbench.protocol.heartbeat import Heartbeat
+
+
+class RankId(NamedTuple):
+    """Which of all ranks this one is."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+
+
+class Calls(NamedTuple):
+    """What the hooks call."""
+
+    known: Callable[[Loop], None]
+    step_end: Callable[[], None]
+    may_decide: Callable[[], bool]
+    due: Callable[[], None]
+    ask: Callable[[Event], None]
+
+
+class State:
+    """Single-threaded but for fetches by loader threads."""
+
+    def __init__(self, job: RankJob, who: RankId, heartbeat: Heartbeat, calls: Calls) -> None:
+        self.job = job
+        self.rank, self.local_rank, self.world_size = who
+        self.heartbeat = heartbeat
+        self.started = time.perf_counter()
+        self.finished = False
+        self.refused = False
+        """Another rank cannot be met any more."""
+        self.provisional = False
+        """A record without the batch curve has been written."""
+        self.patches = Patches()
+        self.clock = clock_for(job.device_type)
+        self.control = Control(self.rank, self.world_size)
+        self.steps = StepTable(self.clock, self.rank)
+        self.flow = Flow(calls.known, self.steps.add, calls.step_end, calls.may_decide)
+        self.pulse = Pulse(heartbeat.row)
+        self.replay = RungReplay(self.flow.trains)
+        self.loaders = LoaderHooks(self.pulse, self.replay)
+        self.keeper = BatchKeeper(self.patches, self.loaders, self.replay)
+        self.updates = UpdateHooks(self.pulse, self.flow, self.clock, calls.due)
+        self.models = ModelHooks(self.pulse)
+        self.saves = SaveHooks(calls.ask, self.rank, allow=job.probe.allow_saves)
+        self.collectives = CollectiveHooks()
+        self.fetching = FetchHooks(Path(job.launch_dir), self.rank, job.code)
+        self.loads = LoadMeter(self.clock)
+        self.unavailable: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.command = Command(WARMUP)
+        self.rungs: tuple[Rung, ...] = ("train",)
+        self.loop_info: LoopInfo | None = None
+        self.first_step_s = self.measuring_began = 0.0
+        self.stop_reason = ""
+        """Why the measurement ended: precision | seconds (rank 0 knows)."""
+        self.sync_cost_s: float | None = None
+        """In a check, what superfluous gradient syncs cost per update (rank 0 knows)."""
