@@ -49,23 +49,23 @@ class OwnThreads:
 
     def __init__(self) -> None:
         self._given = _read()
-        self._import: Any = None
+        self._original: Any = None
 
     def watch(self) -> None:
         """Until torch is imported for the first time, in one of the first lines of a script."""
-        self._import = builtins.__import__
+        self._original = builtins.__import__
         builtins.__import__ = self._around_import
 
     def forget(self) -> None:
         """Look no more. Safe to call twice."""
         if builtins.__import__ == self._around_import:
-            builtins.__import__ = self._import
+            builtins.__import__ = self._original
 
     def _around_import(self, name: str, *args: Any, **kwargs: Any) -> Any:
         if name == "torch" or name.startswith("torch."):
             self.forget()
             self._apply()
-        return self._import(name, *args, **kwargs)
+        return self._original(name, *args, **kwargs)
 
     def _apply(self) -> None:
         changed = [now for now, before in zip(_read(), self._given, strict=True) if now != before]

@@ -14,7 +14,7 @@ from types import TracebackType
 import sfbench
 
 _PROBE = str(Path(sfbench.__file__).parent / "probe") + os.sep
-_CALL = "original("
+_CALL = "original"
 
 
 def is_own(error: BaseException) -> bool:

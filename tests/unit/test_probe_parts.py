@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import shutil
@@ -347,3 +348,16 @@ def test_a_fault_of_a_hook_is_told_from_the_script_s(kind: str, error: type, own
     raised = hooked(kind)
     assert type(raised) is error
     assert is_own(raised) is own
+
+
+def test_hooks_call_what_they_stand_for_original() -> None:
+    # What tells a hook's own fault reads the name: every stand-in is made around an ``original``.
+    makers = [
+        (path.name, node)
+        for path in Path(own_faults.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("_around")
+    ]
+    assert len(makers) > 30
+    unnamed = [(name, node.name) for name, node in makers if "original" not in ast.unparse(node)]
+    assert unnamed == []

@@ -107,13 +107,13 @@ class _Timed:
     """A reducer whose search is timed."""
 
     def __init__(self, reducer: Any, times: list[float]) -> None:
-        self._reducer = reducer
+        self._original = reducer
         self._times = times
 
     def prepare_for_backward(self, tensors: Any) -> None:
         began = time.perf_counter()
-        self._reducer.prepare_for_backward(tensors)
+        self._original.prepare_for_backward(tensors)
         self._times.append(time.perf_counter() - began)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._reducer, name)
+        return getattr(self._original, name)
