@@ -17,6 +17,14 @@ _MOST_NAMED = 4
 """Ranks described one by one in a message; the others are in the logs."""
 
 
+_NO_ROOM = ("No space left on device", "Bus error", "Disk quota exceeded")
+"""In the message of an exception: a disk or /dev/shm is full."""
+_SHARED = (
+    "Loader workers hand over batches in /dev/shm: give it more room (--shm-size of a container) "
+    "or the script fewer workers."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEnd:
     """How one rank ended, or where it was when the launch was over."""
@@ -58,6 +66,10 @@ class LaunchEnd:
     """Kills for memory since the start; None: the kernel does not tell."""
     elsewhere: LaunchError | None = None
     """What another node said."""
+    full: tuple[str, ...] = ()
+    """Places that the launch writes to in which no room is left."""
+    server_gone: bool = False
+    """The process that the ranks were forked from has ended, and took them along."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,25 +162,63 @@ def _notes(end: LaunchEnd) -> tuple[str, ...]:
 def _failed(end: LaunchEnd) -> LaunchError:
     rank = culprit(end)
     if rank is None:
-        return _no_steps(end)
+        return _left(end, end.ranks[0])
     if rank.note is not None:
-        verb = "raised " if rank.note.kind == "exception" else "could not go on: "
-        text = f"{_at(end)} rank {rank.rank} {verb}{rank.note.message}"
-        return _error(rank, rank.note.kind, text + _after_oom(end), rank.note.script_fault)
+        return _noted(end, rank, rank.note)
     code = rank.exit_code or 0
-    text = f"{_at(end)} rank {rank.rank} {how(code)}"
+    if end.server_gone:
+        return _server_gone(end, rank)
+    where = f", in {rank.frame}" if rank.frame else ""
+    text = f"{_at(end)} rank {rank.rank} {how(code)}{_after(rank)}{where}"
     if code == -signal.SIGKILL:
         return _error(rank, "signal", text + _why_killed(end), True)
+    if code == -signal.SIGBUS:
+        return _error(rank, "no-room", f"{text}: {_room(end, _SHARED)}", False)
     kind = "signal" if code < 0 else "exit"
     return _error(rank, kind, f"{text}. Its last lines tell more.", True)
 
 
-def _no_steps(end: LaunchEnd) -> LaunchError:
+def _noted(end: LaunchEnd, rank: RankEnd, note: RankFailure) -> LaunchError:
+    """The rank told by itself why it could not go on."""
+    raised = note.kind == "exception"
     text = (
-        f"{_at(end)} the script ended with exit code 0 before a single step was seen. A step is an "
-        "update by a torch.optim optimizer in the process that was started."
+        f"{_at(end)} rank {rank.rank} {'raised' if raised else 'could not go on:'} {note.message}"
     )
-    return _error(end.ranks[0], "no-steps", text, False)
+    if raised and any(words in note.message for words in _NO_ROOM):
+        shared = _SHARED if "/torch_" in note.message or "Bus error" in note.message else ""
+        return _error(rank, "no-room", f"{text}. {_room(end, shared)}".rstrip(), False)
+    return _error(rank, note.kind, text + _after_oom(end), note.script_fault)
+
+
+def _room(end: LaunchEnd, shared: str) -> str:
+    """Which places are full, as far as it can still be seen; ``shared``: shared memory was."""
+    if not end.full:
+        return f"No room was left on a disk or in /dev/shm. {shared}"
+    places = " and ".join(end.full)
+    return f"{places} {'is' if len(end.full) == 1 else 'are'} full: make room there. {shared}"
+
+
+def _server_gone(end: LaunchEnd, rank: RankEnd) -> LaunchError:
+    text = (
+        f"{_at(end)} the process that the ranks are forked from was ended, and the ranks with it: "
+        "someone or something killed it."
+    )
+    return replace(_error(rank, "launcher", text + _after_oom(end), False), rank=None)
+
+
+def _after(rank: RankEnd) -> str:
+    return f" after step {rank.steps}" if rank.steps else " before its first step"
+
+
+def _left(end: LaunchEnd, rank: RankEnd, *, fault: bool = False) -> LaunchError:
+    """A rank left with exit code 0 and without a word: not by the end of its script."""
+    text = (
+        f"{_at(end)} rank {rank.rank} left with exit code 0{_after(rank)}, before enough could be "
+        "measured, and not by the end of its script: os._exit in a thread or in a library, or "
+        "another program in its place (os.exec). A step is an update by a torch.optim optimizer "
+        "in the process that was started; let that process train, and end by itself."
+    )
+    return _error(rank, "exit" if rank.steps else "no-steps", text, fault)
 
 
 def _why_killed(end: LaunchEnd) -> str:
@@ -192,6 +242,8 @@ def _disagree(end: LaunchEnd) -> LaunchError:
     if dead:
         text = f"{_at(end)} rank {first.rank} {how(first.exit_code or 0)} while {others}."
         return _error(first, "signal" if (first.exit_code or 0) < 0 else "exit", text, True)
+    if first.exit_code == 0 and first.phase not in {"done", "script-ended"}:
+        return _left(end, first, fault=True)
     text = (
         f"{_at(end)} rank {first.rank}'s script ended after step {first.steps} while {others}: "
         "uneven inputs. Give all ranks the same number of batches, for example by drop_last=True "

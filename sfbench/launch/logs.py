@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from sfbench.common.plain_text import LINE, plain
+from sfbench.launch import stacks
+
 LAST_LINES = 15
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)")
-_COMMANDS = re.compile(r"^(\s*)(::|##\[)", re.MULTILINE)
-"""GitHub Actions obeys lines of a log that begin like this."""
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_TAIL_BYTES = 16_384
+_TAIL_BYTES = 65_536
 
 
 def log_name(rank: int) -> str:
@@ -27,15 +25,18 @@ def size_bytes(path: Path) -> int:
 
 
 def last_lines(path: Path) -> tuple[str, ...]:
-    """The end of a log, at most ``LAST_LINES`` lines, blank ones at the end left out."""
-    text = plain(read_from(path, size_bytes(path) - _TAIL_BYTES))
-    return tuple(text.rstrip().splitlines()[-LAST_LINES:])
+    """The end of a log, at most ``LAST_LINES`` lines, blank ones at the end left out.
+
+    The tool's own frames in tracebacks, and what it said itself, are left out as well.
+    """
+    lines = stacks.without_own(plain(tail(path), _TAIL_BYTES)).rstrip().splitlines()
+    others = [plain(line, LINE) for line in lines if not line.startswith("sfbench: ")]
+    return tuple(others[-LAST_LINES:])
 
 
-def plain(text: str) -> str:
-    """Without what steers a terminal or a build server: a script may print anything."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _COMMANDS.sub(r"\1.\2", _CONTROLS.sub("", _ESCAPES.sub("", lines)))
+def tail(path: Path) -> str:
+    """The end of a log as it is."""
+    return read_from(path, size_bytes(path) - _TAIL_BYTES)
 
 
 def read_from(path: Path, offset: int) -> str:

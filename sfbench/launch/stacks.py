@@ -17,8 +17,13 @@ _QUIET_S = 0.2
 _POLL_S = 0.02
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
 _WAITING = ("/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/autograd/")
-_OWN = "/sfbench/probe/"
+_OWN = ("/sfbench/probe/", "/sfbench/launch/")
 """Hooks stand between a script and what it called: they are no place in its code."""
+_BASE = ("_run_script", "_call", "enter")
+"""Functions of the tool that a script stands on."""
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ")
+_FATAL = "Fatal Python error: "
+_FIRST = "(most recent call first):"
 
 
 def request(pids: Iterable[int], sizes: Callable[[], tuple[int, ...]], limit_s: float) -> None:
@@ -46,13 +51,16 @@ def request(pids: Iterable[int], sizes: Callable[[], tuple[int, ...]], limit_s: 
 def innermost(dump: str) -> str | None:
     """``function at file.py:line`` where the main thread is; None where the dump has no frame.
 
-    The main thread, being the oldest, comes last in what faulthandler writes.
+    Where that is a library's code, the line of the script that led there stands beside it.
     """
-    frames = _main_thread(dump)
-    if not frames:
-        return None
-    file, line, name = frames[0]
-    return f"{name} at {Path(file).name}:{line}"
+    return _place(_main_thread(dump))
+
+
+def crash_site(log: str) -> str | None:
+    """The same of the thread that a fatal signal met; None where the log tells of none."""
+    _, fatal, dump = log.rpartition(_FATAL)
+    _, _, stack = dump.partition("Current thread")
+    return _place(_frames(stack.partition(_FIRST)[2].partition("\n\n")[0])) if fatal else None
 
 
 def waits_for_others(dump: str) -> bool:
@@ -60,6 +68,53 @@ def waits_for_others(dump: str) -> bool:
     return any(part in file for file, _, _ in _main_thread(dump)[:3] for part in _WAITING)
 
 
+def without_own(log: str) -> str:
+    """The text of a log as if the script had run by itself: no frame of the tool's."""
+    kept = []
+    below = leaving_out = False
+    for line in log.splitlines():
+        if line.startswith('  File "'):
+            below = below or _is_base(line.split('"')[1], line.rpartition(" in ")[2])
+            leaving_out = _is_own(line) or (below and _FRAME.match(line) is not None)
+        elif not line.startswith("    "):
+            leaving_out, below = line.startswith("Extension modules: "), False
+        if not leaving_out:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def _place(frames: list[tuple[str, str, str]]) -> str | None:
+    if not frames:
+        return None
+    script = next((frame for frame in frames if not _is_library(frame[0])), frames[0])
+    caller = "" if script is frames[0] else f", called by {_named(script)}"
+    return f"{_named(frames[0])}{caller}"
+
+
+def _named(frame: tuple[str, str, str]) -> str:
+    file, line, name = frame
+    return f"{name} at {Path(file).name}:{line}"
+
+
 def _main_thread(dump: str) -> list[tuple[str, str, str]]:
-    frames = _FRAME.findall(dump.rpartition("(most recent call first):")[2])
-    return [frame for frame in frames if _OWN not in frame[0]]
+    """The main thread, being the oldest, comes last in what faulthandler writes."""
+    return _frames(dump.rpartition(_FIRST)[2])
+
+
+def _frames(stack: str) -> list[tuple[str, str, str]]:
+    """Without the tool's own, and without what every rank stands on: that lies below them."""
+    frames: list[tuple[str, str, str]] = _FRAME.findall(stack)
+    base = (i for i, (file, _, name) in enumerate(frames) if _is_base(file, name))
+    return [frame for frame in frames[: next(base, len(frames))] if not _is_own(frame[0])]
+
+
+def _is_base(file: str, name: str) -> bool:
+    return name in _BASE and _is_own(file)
+
+
+def _is_own(file: str) -> bool:
+    return any(part in file for part in _OWN)
+
+
+def _is_library(file: str) -> bool:
+    return any(part in file for part in _LIBRARIES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import wait
@@ -12,7 +13,7 @@ import numpy as np
 import psutil
 
 from sfbench.common.schema import HEARTBEAT_COLUMNS, PHASES
-from sfbench.launch import logs, oom, stacks, tree
+from sfbench.launch import logs, oom, room, stacks, tree
 from sfbench.launch.blame import LaunchEnd, RankEnd
 from sfbench.launch.outcome import LaunchError, OnProgress, Progress
 from sfbench.launch.stop_rules import RankView, StopCause, View, cause, is_through
@@ -28,6 +29,7 @@ _LOG_TIMEOUTS = 10
 """So many time-outs may pass before the first step, if logs grow."""
 _PHASE = HEARTBEAT_COLUMNS.index("phase")
 _STEPS = HEARTBEAT_COLUMNS.index("steps")
+_IN_STEP = HEARTBEAT_COLUMNS.index("in_step")
 
 
 class Supervisor:
@@ -130,6 +132,7 @@ class Supervisor:
         """Note how all stand, then end them."""
         codes = [process.exitcode for process in self._processes]
         before = self._log_sizes()
+        full, server_gone = room.full(self._places()), self._server_gone()
         if found is StopCause.TIMEOUT:
             self._ask_for_stacks()
         notes = record_file.read_failures(self._launch_dir)
@@ -145,6 +148,8 @@ class Supervisor:
             timeout_s=self._job.timeout_s,
             oom_kills=self._new_oom_kills(),
             elsewhere=self._elsewhere if found is StopCause.ELSEWHERE else None,
+            full=full,
+            server_gone=server_gone,
         )
 
     def _rank_end(self, local_rank: int, exit_code: int | None, log_bytes: int) -> RankEnd:
@@ -156,11 +161,11 @@ class Supervisor:
             rank=rank,
             exit_code=exit_code,
             phase=self._phase(local_rank),
-            steps=int(self._beats[local_rank, _STEPS]),
+            steps=self._steps(local_rank),
             log=f"{log.parent.name}/{log.name}",
             last_lines=logs.last_lines(log),
             note=notes[0] if notes else None,
-            frame=stacks.innermost(dump),
+            frame=stacks.innermost(dump) or stacks.crash_site(logs.tail(log)),
             waits=stacks.waits_for_others(dump),
         )
 
@@ -178,6 +183,16 @@ class Supervisor:
     def _descendants(self) -> list[psutil.Process]:
         return tree.children(self._keep)
 
+    def _server_gone(self) -> bool:
+        """The fork server, or what it tells its ranks' ends by, was there before and is not now."""
+        return any(map(tree.has_ended, self._keep))
+
+    def _places(self) -> tuple[str, ...]:
+        """Where a launch writes to."""
+        folder = Path(self._job.job.script).parent
+        places = (tempfile.gettempdir(), self._launch_dir, self._job.log_dir, folder)
+        return (room.SHARED_MEMORY, *map(str, places))
+
     def _record(self) -> Path | None:
         path = self._launch_dir / record_file.FILE_NAME
         return path if path.exists() else None
@@ -188,6 +203,12 @@ class Supervisor:
 
     def _phase(self, local_rank: int) -> str:
         return PHASES[int(self._beats[local_rank, _PHASE])]
+
+    def _steps(self, local_rank: int) -> int:
+        """Updates so far, also of a loop that is not known yet."""
+        in_step = self._beats[local_rank, _IN_STEP]
+        updates = -in_step if in_step < 0 else np.floor(in_step) - 1
+        return int(max(self._beats[local_rank, _STEPS], updates))
 
     def _log(self, local_rank: int) -> Path:
         return self._job.log_dir / logs.log_name(self._first_rank + local_rank)

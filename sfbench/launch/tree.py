@@ -47,6 +47,14 @@ def cpu_s(pid: int) -> float:
     return total
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended; it is not reaped."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
 def wait_gone(find: Find, limit_s: float) -> bool:
     """Wait until ``find`` finds nothing; False where the limit came first."""
     end_s = time.monotonic() + limit_s

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from sfbench.common.plain_text import plain
 from sfbench.common.schema import RankFailure, RankJob
 from sfbench.guard.enter import enter as enter_guard
 from sfbench.guard.ticket import Ticket
@@ -20,6 +21,7 @@ from sfbench.launch.logs import log_name
 from sfbench.launch.prctl import die_with_parent
 from sfbench.launch.stacks import SIGNAL
 from sfbench.protocol import record_file
+from sfbench.protocol.rank_streams import to_log
 from sfbench.protocol.records import MEETINGS
 
 
@@ -117,7 +119,7 @@ def _call(start: NodeStart, rank: int) -> int:
     except SystemExit as end:
         return _exit_code(end.code)
     except BaseException as error:
-        traceback.print_exc()
+        to_log(traceback.format_exc())
         _leave_note(Path(start.job.launch_dir), rank, error)
         return 1
     return 0
@@ -134,12 +136,12 @@ def _exit_code(code: object) -> int:
         return 0
     if isinstance(code, int):
         return code
-    sys.stderr.write(f"{code}\n")
+    to_log(f"{code}\n")
     return 1
 
 
 def _leave_note(launch_dir: Path, rank: int, error: BaseException) -> None:
     """For what the entry did not note itself; a note that it left stays."""
-    message = traceback.format_exception_only(error)[-1].strip()
+    message = plain("".join(traceback.format_exception_only(error)).strip())
     failure = RankFailure(rank=rank, kind="exception", message=message, script_fault=False)
     record_file.write_failure(launch_dir, failure)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import linecache
 import os
+import traceback
 from pathlib import Path
 from types import TracebackType
 
 import sfbench
 
 _PROBE = str(Path(sfbench.__file__).parent / "probe") + os.sep
+_LAUNCH = str(Path(sfbench.__file__).parent / "launch") + os.sep
 _CALL = "original"
 
 
@@ -32,3 +34,18 @@ def is_own(error: BaseException) -> bool:
             line = linecache.getline(path, trace.tb_lineno)
         trace = trace.tb_next
     return bool(line) and _CALL not in line
+
+
+def script_traceback(error: BaseException) -> str:
+    """The traceback as if the script had run by itself."""
+    told = traceback.TracebackException.from_exception(error)
+    _leave_out_hooks(told)
+    return "".join(told.format())
+
+
+def _leave_out_hooks(told: traceback.TracebackException) -> None:
+    frames = [frame for frame in told.stack if not frame.filename.startswith((_PROBE, _LAUNCH))]
+    told.stack = traceback.StackSummary.from_list(frames)
+    for other in (told.__cause__, told.__context__):
+        if other is not None:
+            _leave_out_hooks(other)

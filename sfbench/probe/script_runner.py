@@ -8,6 +8,7 @@ import multiprocessing
 import multiprocessing.process
 import os
 import sys
+import threading
 import traceback
 import types
 from pathlib import Path
@@ -15,17 +16,19 @@ from typing import Any
 
 import torch
 
+from sfbench.common.plain_text import plain
 from sfbench.common.schema import RankFailure, RankJob
 from sfbench.probe import checkout
 from sfbench.probe.batchsize import BatchSizeHooks
 from sfbench.probe.device import asks_for_a_device
 from sfbench.probe.fresh import OwnThreads, start_afresh
 from sfbench.probe.group_repairs import GroupHooks
-from sfbench.probe.own_faults import is_own
+from sfbench.probe.own_faults import is_own, script_traceback
 from sfbench.probe.patches import Patches
 from sfbench.probe.session import Session
 from sfbench.probe.stop import Refused, StopRun
 from sfbench.protocol.heartbeat import Heartbeat
+from sfbench.protocol.rank_streams import flush_streams, to_log
 from sfbench.protocol.record_file import write_failure
 
 _WANTS_A_GPU = (
@@ -79,6 +82,7 @@ def _install(session: Session, job: RankJob, world_size: int) -> None:
         BatchSizeHooks(wanted // world_size).install(session.patches)
     if job.cores:
         _unpin_children(session.patches)
+    _end_by_exit(session)
 
 
 def _guarded(session: Session, job: RankJob, rank: int) -> int:
@@ -90,20 +94,27 @@ def _guarded(session: Session, job: RankJob, rank: int) -> int:
         return 0
     except SystemExit as end:
         return _exited(session, rank, end)
-    except Exception as error:
-        traceback.print_exc()
-        if session.provisional:
-            sys.stderr.write("sfbench: another batch size failed; what was measured is kept\n")
-            return 0
-        if job.device_type == "cpu" and asks_for_a_device(error):
-            raise Refused("device", _WANTS_A_GPU) from error
-        message = traceback.format_exception_only(error)[-1].strip()
-        if is_own(error):
-            raise Refused("tool", f"{_OWN_FAULT} {message}") from error
-        session.witness.leave(error)
-        _fail(session, rank, "exception", f"{message}", script_fault=True)
-        return 1
+    except Refused:
+        raise
+    except BaseException as error:  # a script may raise KeyboardInterrupt and the like by itself
+        return _raised(session, rank, error)
     return 0
+
+
+def _raised(session: Session, rank: int, error: BaseException) -> int:
+    own = is_own(error)
+    to_log("".join(traceback.format_exception(error)) if own else script_traceback(error))
+    if session.provisional:
+        to_log("sfbench: another batch size failed; what was measured is kept\n")
+        return 0
+    if session.job.device_type == "cpu" and asks_for_a_device(error):
+        raise Refused("device", _WANTS_A_GPU) from error
+    message = plain("".join(traceback.format_exception_only(error)).strip())
+    if own:
+        raise Refused("tool", f"{_OWN_FAULT} {message}") from error
+    session.witness.leave(error)
+    _fail(session, rank, "exception", message, script_fault=True)
+    return 1
 
 
 def _run_script(job: RankJob) -> None:
@@ -140,14 +151,15 @@ def _exited(session: Session, rank: int, end: SystemExit) -> int:
         return 0
     text = "" if isinstance(end.code, int) else f": {end.code}"
     if text:
-        sys.stderr.write(f"{end.code}\n")
+        to_log(f"{end.code}\n")
     session.witness.leave()
-    _fail(session, rank, "exit", f"the script exited with code {code}{text}", script_fault=True)
+    message = plain(f"the script exited with code {code}{text}")
+    _fail(session, rank, "exit", message, script_fault=True)
     return code
 
 
 def _refuse(session: Session, rank: int, refused: Refused) -> int:
-    sys.stderr.write(f"sfbench: {refused.message}\n")
+    to_log(f"sfbench: {refused.message}\n")
     session.witness.leave()
     _fail(session, rank, refused.kind, refused.message, script_fault=False)
     return 1
@@ -176,12 +188,36 @@ def _unpin_children(patches: Patches) -> None:
     patches.wrap(multiprocessing.process.BaseProcess, "start", around)
 
 
+def _end_by_exit(session: Session) -> None:
+    """``os._exit`` is a script's end as well; many use it to leave threads behind."""
+    process = os.getpid()
+
+    def around(original: Any) -> Any:
+        def leave(status: int) -> None:
+            over = session.finished or session.refused or os.getpid() != process
+            if over or threading.current_thread() is not threading.main_thread():
+                original(status)
+            original(_exit_code(session, status))
+
+        return leave
+
+    session.patches.wrap(os, "_exit", around)
+
+
+def _exit_code(session: Session, status: int) -> int:
+    try:
+        return _exited(session, session.rank, SystemExit(status))
+    except Refused as refused:
+        return _refuse(session, session.rank, refused)
+    finally:
+        flush_streams()
+
+
 def _leave(code: int) -> None:
     """End as an interpreter would: exit handlers run, workers end, output is flushed."""
     atexit._run_exitfuncs()
     for child in multiprocessing.active_children():
         child.terminate()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_streams()
     if code:
         raise SystemExit(code)

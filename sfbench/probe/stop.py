@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
+
+from sfbench.protocol.rank_streams import flush_streams
 
 
 class StopRun(BaseException):
@@ -24,6 +25,5 @@ def leave_at_once(code: int) -> None:
 
     Used where the script swallowed the exception and went on: nothing of it may run any further.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_streams()
     os._exit(code)

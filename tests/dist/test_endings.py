@@ -151,6 +151,49 @@ def test_hang_on_one_rank(start: Start, tmp_path: Path) -> None:
     assert "in train_step" in log_of(ended, 2, 0)
 
 
+def test_hang_beside_a_thread_that_logs(start: Start, tmp_path: Path) -> None:
+    args = ("--way", "hang", "--steps", "40", "--rank", "1", "--out", str(tmp_path))
+    options = ("--timeout", "3", "--devices", "2", "--seconds", "10")
+    ended = start("ending_odd.py", *options, args=args).end()
+    # THEN it is given up, and the line of the script is told
+    assert (ended.code, ended.point(2)["status"]) == (5, "timeout"), ended.said
+    assert "rank 1 is behind" in ended.point(2)["error"]
+    assert "called by end at ending_odd.py:" in ended.point(2)["error"]
+
+
+def test_crash_outside_python(start: Start, tmp_path: Path) -> None:
+    args = ("--way", "segfault", "--steps", "40", "--rank", "1", "--out", str(tmp_path))
+    ended = start("ending_odd.py", "--devices", "2", "--seconds", "10", args=args).end()
+    # THEN the last frame of the script is told, and no frame of the tool
+    assert ended.code == 5, ended.said
+    error = ended.point(2)["error"]
+    assert "rank 1 was killed by SIGSEGV after step 40" in error
+    assert "called by read_address_zero at ending_odd.py:" in error
+    assert "/sfbench/probe/" not in error
+    assert "/sfbench/launch/" not in error
+
+
+@pytest.mark.parametrize("way", ["os-exit", "closed"])
+def test_ends_that_leave_the_measurement_whole(start: Start, tmp_path: Path, way: str) -> None:
+    # GIVEN a script that ends by os._exit(0), or closes its standard streams
+    args = ("--way", way, "--steps", "1500", "--out", str(tmp_path))
+    seconds = "30" if way == "os-exit" else "0.5"
+    ended = start("ending_odd.py", "--devices", "2", "--seconds", seconds, args=args).end()
+    # THEN
+    assert (ended.code, ended.point(2)["status"]) == (0, "ok"), ended.said
+
+
+def test_a_hostile_message_steers_nothing(start: Start, tmp_path: Path) -> None:
+    args = ("--way", "hostile", "--steps", "40", "--rank", "1", "--out", str(tmp_path))
+    ended = start("ending_odd.py", "--devices", "2", args=args).end()
+    everything = ended.said + json.dumps(ended.document, ensure_ascii=False)
+    assert ended.code == 5
+    assert "owned" in ended.point(2)["error"]
+    assert not {"\x1b", "\u202e"} & set(everything)
+    assert not any(line.lstrip().startswith("::") for line in everything.splitlines())
+    assert len(everything) < 20_000
+
+
 def test_killed_rank(start: Start, tmp_path: Path) -> None:
     # GIVEN a rank that tells its process number in the middle of training
     fifo = tmp_path / "fifo"

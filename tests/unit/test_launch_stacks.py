@@ -8,7 +8,7 @@ import pytest
 
 from sfbench.launch.logs import LAST_LINES, last_lines, log_name, read_from
 from sfbench.launch.oom import kills
-from sfbench.launch.stacks import innermost, waits_for_others
+from sfbench.launch.stacks import crash_site, innermost, waits_for_others
 
 DUMP = """\
 Thread 0x00007f1 (most recent call first):
@@ -37,6 +37,30 @@ Current thread 0x00007f0 (most recent call first):
   File "/env/sfbench/probe/recording/opened_files.py", line 112 in wait
   File "/data/me/train.py", line 62 in <module>
 """
+CRASH = """\
+Fatal Python error: Segmentation fault
+
+Current thread 0x00007f0 (most recent call first):
+  File "/env/lib/python3.11/site-packages/numpy.py", line 3 in view
+  File "/env/sfbench/probe/saves.py", line 12 in save
+  File "/data/me/train.py", line 7 in load
+  File "/data/me/train.py", line 62 in <module>
+  File "/env/sfbench/probe/run.py", line 113 in _run_script
+  File "/env/sfbench/launch/worker.py", line 83 in enter
+  File "/usr/lib/python3.11/multiprocessing/process.py", line 108 in run
+  File "<string>", line 1 in <module>
+
+Extension modules: numpy._core._multiarray_umath, numpy.linalg._umath_linalg (total: 2)
+"""
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/env/sfbench/probe/run.py", line 113, in _run_script
+    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+  File "/data/me/train.py", line 9, in <module>
+    main()
+    ^^^^^^
+ValueError: 7
+"""
 
 
 def test_the_main_thread_is_the_last_of_a_dump() -> None:
@@ -45,6 +69,42 @@ def test_the_main_thread_is_the_last_of_a_dump() -> None:
 
 def test_hooks_are_no_place_in_the_script() -> None:
     assert innermost(THROUGH_A_HOOK) == "<module> at train.py:62"
+
+
+def test_the_line_of_the_script_stands_beside_a_place_in_a_library() -> None:
+    text = IN_BACKWARD.replace("/env/", "/env/lib/python3.11/site-packages/")
+
+    assert innermost(text) == (
+        "_engine_run_backward at graph.py:865, called by <module> at train.py:20"
+    )
+
+
+def test_a_crash_is_placed_in_the_script_and_not_in_what_it_stands_on() -> None:
+    assert crash_site(f"epoch 1\n{CRASH}") == "view at numpy.py:3, called by load at train.py:7"
+    assert crash_site("epoch 1\nkilled\n") is None
+
+
+def test_last_lines_hold_no_frame_of_the_tool(tmp_path: Path) -> None:
+    log = tmp_path / "rank0.log"
+    log.write_text(f"epoch 1\n{CRASH}{TRACEBACK}")
+
+    lines = last_lines(log)
+
+    assert lines == (
+        "epoch 1",
+        "Fatal Python error: Segmentation fault",
+        "",
+        "Current thread 0x00007f0 (most recent call first):",
+        '  File "/env/lib/python3.11/site-packages/numpy.py", line 3 in view',
+        '  File "/data/me/train.py", line 7 in load',
+        '  File "/data/me/train.py", line 62 in <module>',
+        "",
+        "Traceback (most recent call last):",
+        '  File "/data/me/train.py", line 9, in <module>',
+        "    main()",
+        "    ^^^^^^",
+        "ValueError: 7",
+    )
 
 
 def test_a_dump_without_frames_has_no_place() -> None:

@@ -80,7 +80,9 @@ def test_a_rank_that_exits_is_named() -> None:
         error=LaunchError(
             kind="exit",
             rank=1,
-            message="At 2 devices rank 1 ended with exit code 3. Its last lines tell more.",
+            message=(
+                "At 2 devices rank 1 ended with exit code 3 after step 5. Its last lines tell more."
+            ),
             last_lines=("last line of 1",),
             log="round0-devices2/rank1.log",
             script_fault=True,
@@ -113,9 +115,67 @@ def test_what_cannot_be_measured_keeps_its_kind_and_is_no_fault_of_the_script() 
 
 
 def test_no_record_no_note_and_exit_code_0_is_no_steps() -> None:
-    error = error_of(launch_end(StopCause.LEFT, rank_end(0, 0), rank_end(1, 0)))
+    error = error_of(launch_end(StopCause.LEFT, rank_end(0, 0, steps=0), rank_end(1, 0, steps=0)))
 
     assert (error.kind, error.rank, error.script_fault) == ("no-steps", 0, False)
+    assert "rank 0 left with exit code 0 before its first step" in error.message
+
+
+def test_leaving_at_once_in_the_middle_is_not_told_as_no_step() -> None:
+    error = error_of(launch_end(StopCause.LEFT, rank_end(0, 0, steps=40), rank_end(1, 0, steps=40)))
+
+    assert (error.kind, error.rank, error.script_fault) == ("exit", 0, False)
+    assert "left with exit code 0 after step 40" in error.message
+
+
+def test_one_rank_that_leaves_at_once_is_not_called_uneven_inputs() -> None:
+    error = error_of(launch_end(StopCause.DISAGREE, rank_end(0), rank_end(1, 0)))
+
+    assert (error.kind, error.rank, error.script_fault) == ("exit", 1, True)
+    assert error.message.startswith("At 2 devices rank 1 left with exit code 0 after step 5")
+    assert "uneven inputs" not in error.message
+
+
+def test_a_crash_is_told_with_its_place() -> None:
+    crashed = rank_end(1, -int(signal.SIGSEGV), frame="view at a.py:3, called by load at b.py:7")
+    error = error_of(launch_end(StopCause.FAILED, rank_end(0), crashed))
+
+    assert error.message.startswith(
+        "At 2 devices rank 1 was killed by SIGSEGV after step 5, in view at a.py:3, called by "
+        "load at b.py:7."
+    )
+
+
+def test_a_bus_error_is_a_full_disk_and_no_fault_of_the_script() -> None:
+    error = error_of(launch_end(StopCause.FAILED, rank_end(0, -int(signal.SIGBUS))))
+
+    assert (error.kind, error.script_fault) == ("no-room", False)
+    assert "/dev/shm" in error.message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "OSError: [Errno 28] No space left on device: '/data/a'",
+        "RuntimeError: unable to write to file </torch_9_0>: No space left on device (28)",
+        "RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error.",
+    ],
+)
+def test_a_full_disk_is_no_fault_of_the_script(message: str) -> None:
+    ranks = (rank_end(0, 1, note=noted(0, message=message)),)
+    error = error_of(launch_end(StopCause.FAILED, *ranks, first_noted=0, full=("/dev/shm",)))
+
+    assert (error.kind, error.script_fault) == ("no-room", False)
+    assert message in error.message
+    assert "/dev/shm is full" in error.message
+
+
+def test_ranks_that_fell_with_the_server_that_forked_them_are_not_blamed() -> None:
+    ranks = (rank_end(0, KILLED), rank_end(1, KILLED))
+    error = error_of(launch_end(StopCause.FAILED, *ranks, server_gone=True))
+
+    assert (error.kind, error.rank, error.script_fault) == ("launcher", None, False)
+    assert "forked from" in error.message
 
 
 @pytest.mark.parametrize(
