@@ -15,7 +15,7 @@ from sfbench import __version__
 from sfbench.cli import gate_command
 from sfbench.cli.console import outlets, say, terminal
 from sfbench.cli.endings import CommandGroup, Unexpected, terminated_like_interrupted, told
-from sfbench.common.errors import InterruptedSweep, SfbenchError, UsageError
+from sfbench.common.errors import InterruptedSweep, ScriptError, SfbenchError, UsageError
 from sfbench.common.files import check_writable
 
 if TYPE_CHECKING:
@@ -247,6 +247,9 @@ def check(
         from sfbench.report.check_table import render_checks
 
         sys.stdout.write(render_checks(checked.checks, *terminal()))
+    if checked.crash is not None:
+        say(f"sfbench: {checked.crash}")
+        sys.exit(ScriptError.exit_code)
     sys.exit(1 if checked.failed else 0)
 
 

@@ -28,6 +28,8 @@ SECONDS = 3.0
 """Time in the script's loop, once it is known."""
 NO_PROGRESS_S = 60.0
 """Without progress for so long the script hangs, where the caller does not say otherwise."""
+_MAY_CRASH = ("download-race",)
+"""Failed checks that explain a crash whatever its words."""
 _CRASHES = ("exception", "exit", "signal", "timeout")
 
 
@@ -40,6 +42,8 @@ class Checked:
     devices: int
     checks: tuple[CheckResult, ...]
     duration_s: float
+    crash: str | None = None
+    """How the script failed, where no failed check tells of it."""
 
     @property
     def failed(self) -> bool:
@@ -75,14 +79,22 @@ def _checked(plan: SweepPlan, measured: MeasuredLaunch, logs: Path, began: float
         duration_s=time.monotonic() - began,
     )
     error = measured.outcome.error
-    if error is not None and not checked.failed:
-        keep(logs)
+    if error is None or _explained(checked, error):
+        return checked
+    keep(logs)
+    if not checked.failed or error.kind == "interrupted":
         raise _error(error, logs)
-    return checked
+    return dataclasses.replace(checked, crash=str(_error(error, logs)))
+
+
+def _explained(checked: Checked, error: LaunchError) -> bool:
+    """Whether a failed check tells of this very failure, or of a race that may have led to it."""
+    failed = [check for check in checked.checks if check.status == "fail"]
+    return any(check.evidence == error.message or check.id in _MAY_CRASH for check in failed)
 
 
 def to_json(checked: Checked) -> str:
-    """One document: schema, target, script_args, devices, checks and duration_s."""
+    """One document: schema, target, script_args, devices, checks, duration_s and crash."""
     return json.dumps({"schema": SCHEMA, **dataclasses.asdict(checked)}, indent=2) + "\n"
 
 
