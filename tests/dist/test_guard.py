@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from guarded import ENDS, GUARDS, SCRIPT, Guarded, fill, tree
+from guarded import ENDS, GUARDS, LIMIT_S, SCRIPT, SFBENCH, Guarded, fill, tree
 from harness import SCRIPTS
 
 MakeGuarded = Callable[[str], Guarded]
@@ -109,17 +112,41 @@ def test_full_disk(tmp_path: Path, guard: str) -> None:
     assert "No space left on device" in said
 
 
+@pytest.mark.slow
 def test_with_allow_saves_it_writes_as_without_sfbench(guarded: MakeGuarded) -> None:
     sweep = guarded("overlay")
     words = ["--devices", "1", "--rounds", "1", "--seconds", "0.5", "--rungs", "train"]
     subprocess.run(
         [
-            Path(sys.executable).with_name("sfbench"), "sweep", SCRIPT, *words, "--allow-saves",
+            SFBENCH, "sweep", SCRIPT, *words, "--allow-saves",
             "--device", "cpu", "--no-report", "--", sweep.folder, "--ways", "by_torch",
         ],
         cwd=sweep.place, check=True, timeout=120,
     )  # fmt: skip
     assert (sweep.folder / "model.pt").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_a_script_that_is_removed_keeps_what_was_measured(tmp_path: Path) -> None:
+    # GIVEN a sweep whose script goes after the first launch
+    for name in ("for_loop.py", "toy.py"):
+        shutil.copy(SCRIPTS / name, tmp_path / name)
+    words = ["--devices", "1", "--rounds", "2", "--seconds", "3", "--rungs", "train", "--json"]
+    with (tmp_path / "said").open("wb") as said:
+        command = subprocess.Popen(
+            [SFBENCH, "sweep", "for_loop.py", *words, "--device", "cpu", "--no-report"],
+            cwd=tmp_path, stdout=subprocess.PIPE, stderr=said,
+        )  # fmt: skip
+    end_s = time.monotonic() + LIMIT_S
+    while b"round 1: ok" not in (tmp_path / "said").read_bytes() and time.monotonic() < end_s:
+        time.sleep(0.05)
+    (tmp_path / "for_loop.py").unlink()
+    document = json.loads(command.communicate(timeout=LIMIT_S)[0])
+    # THEN the figures of the first are there, and what happened is told
+    assert document["points"][0]["samples_per_s"]["value"] > 0
+    assert any("the script was removed" in warning for warning in document["warnings"])
+    digest = hashlib.sha256((SCRIPTS / "for_loop.py").read_bytes()).hexdigest()
+    assert document["environment"]["script_sha256"] == digest
 
 
 def test_a_guard_that_cannot_be_had_is_told_before_anything_runs(guarded: MakeGuarded) -> None:
