@@ -145,7 +145,9 @@ class Journal:
         self._own(path, mine)
         for known, of in inner.items():
             self._mine[path + known[len(source) :]] = of
-        self._marked = {known for known in self._marked if not is_below(known, source)}
+        # Something else stands there now, which is not noted yet.
+        for place in (source, path):
+            self._unmark(place)
 
     # -- setting aside ---------------------------------------------------------------------------
 
@@ -176,6 +178,7 @@ class Journal:
         except OSError as error:
             return error.errno or errno.EIO
         self._forget(path)
+        self._unmark(path)
         return 0
 
     def _aside(self, path: str) -> str:
@@ -197,6 +200,9 @@ class Journal:
         if path not in self._marked and _state(path) is not None:
             self._marked.add(path)
             self._write(undo.marked(path))
+
+    def _unmark(self, path: str) -> None:
+        self._marked = {known for known in self._marked if not is_below(known, path)}
 
     def _write(self, line: undo.Line) -> None:
         os.write(self._file, json.dumps(line).encode() + b"\n")
