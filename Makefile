@@ -9,9 +9,10 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.sfbench-installed
+FRAMEWORKS := $(VENV)/.sfbench-frameworks
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-safe bench accuracy gate-accuracy sweep example clean
+.PHONY: help venv check test test-frameworks test-safe bench accuracy gate-accuracy sweep example clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -28,7 +29,12 @@ check: $(STAMP)  ## Format, lint and types
 # is run once more, and both are said: real ranks on a shared machine meet what no test is about.
 test: $(STAMP)  ## All tests but the slow ones, in less than 10 minutes on 2 cores
 	@base=$$(mktemp -d /tmp/sft.XXXXXX) && \
-	  { $(BIN)/pytest -m "not slow" -n 2 --dist loadfile --reruns 1 -rR --basetemp=$$base/t $(ARGS); code=$$?; \
+	  { $(BIN)/pytest -m "not slow and not frameworks" -n 2 --dist loadfile --reruns 1 -rR --basetemp=$$base/t $(ARGS); code=$$?; \
+	    rm -rf $$base; exit $$code; }
+
+test-frameworks: $(FRAMEWORKS)  ## Scripts of Trainer, accelerate, Lightning and others, installed first
+	@base=$$(mktemp -d /tmp/sff.XXXXXX) && \
+	  { $(BIN)/pytest tests/frameworks -m frameworks --reruns 1 -rR --basetemp=$$base/t $(ARGS); code=$$?; \
 	    rm -rf $$base; exit $$code; }
 
 bench: $(STAMP)  ## Benchmarks of the tool itself
@@ -66,4 +72,8 @@ $(STAMP): pyproject.toml constraints.txt
 	    "on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev]' --constraint constraints.txt
+	@touch $@
+
+$(FRAMEWORKS): $(STAMP)
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev,frameworks]' --constraint constraints.txt
 	@touch $@

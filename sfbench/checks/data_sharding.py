@@ -90,12 +90,17 @@ def repeated_over(loaders: Sequence[Loader]) -> int:
 def _nothing(launch: LaunchFacts) -> str:
     if not any(True for _ in launch.peers()) and len(launch.ranks) > 1:
         return "No two ranks hold replicas: they share one model, and may share its samples."
+    readers = [bool(loader.dataset) for rank in launch.ranks for loader in training_loaders(rank)]
+    if any(readers) and not all(readers):
+        return "One rank reads for the others and hands each its part."
     return "Too few samples were seen to compare ranks by."
 
 
 def _compare(a: Loader, b: Loader, ranks: int) -> tuple[Status, str] | None:
     """``fail``, ``warn`` or ``pass`` with what was seen; None where nothing can be compared."""
     count = min(len(a.contents), len(b.contents))
+    if bool(a.dataset) != bool(b.dataset):
+        return None  # one reads for the other, which shows what its model is given
     if a.whole_batches != b.whole_batches or count < (2 if a.whole_batches else FEWEST):
         return None
     distinct = len(set(a.contents[:count]))

@@ -4,7 +4,8 @@ Rule: the step takes longer on the real loader than on batches kept in memory (s
 What limits loading follows from what fetching costs inside the workers, measured there:
 
 * ``own-batches``: there is no DataLoader, the script makes its batches by itself.
-* ``no-workers``: the training process fetches by itself.
+* ``no-workers``: the training process fetches by itself, and waits while it does. Where the step is
+  longer on the real loader but nobody waits for it, something else is, and nothing is said.
 * ``cores``: all devices together need more cores for loading and training than the host has.
 * ``interference``: the devices hardly wait, but their steps take longer while workers run beside
   them.
@@ -78,6 +79,8 @@ class _Signs:
 def diagnose_data_loader(case: Case, part: Part, judged: Judgement) -> Diagnosis | None:
     """Judge the ``data`` share; applies at 1 device as well."""
     found = _look(case)
+    if found.limit == "nobody-waits":
+        return None
     return Diagnosis(
         id=ID,
         devices=case.devices,
@@ -121,7 +124,7 @@ def _look(case: Case) -> Starvation:
 def _limit(case: Case, wanted: Demand, supplied: Supply | None, signs: _Signs) -> str:
     workers = case.loop.loader_workers
     if not workers:
-        return "own-batches" if workers is None else "no-workers"
+        return _own_limit(workers, signs)
     if supplied is None:
         return "unknown"
     if signs.cores_lack and supplied.cpu_s >= CPU_BOUND * supplied.alone_s:
@@ -131,6 +134,13 @@ def _limit(case: Case, wanted: Demand, supplied: Supply | None, signs: _Signs) -
     if signs.waits:
         return "stalls" if signs.stalls else "transfer"
     return "interference"
+
+
+def _own_limit(workers: int | None, signs: _Signs) -> str:
+    """Where the process that trains makes its batches: what that takes, it waits."""
+    if workers is None:
+        return "own-batches"
+    return "no-workers" if signs.waits else "nobody-waits"
 
 
 def _starving_rank(case: Case) -> int | None:

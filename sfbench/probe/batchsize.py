@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader
@@ -21,15 +22,33 @@ class BatchSizeHooks:
         patches.wrap(BatchSampler, "__init__", self._around_sampler)
 
     def _around_loader(self, original: Any) -> Any:
-        def init(loader: Any, dataset: Any, batch_size: Any = 1, *args: Any, **kwargs: Any) -> None:
-            own_batches = batch_size is None or kwargs.get("batch_sampler") is not None
-            size = batch_size if own_batches else self._batch_size
-            original(loader, dataset, size, *args, **kwargs)
+        signature = inspect.signature(original)
+
+        def init(*args: Any, **kwargs: Any) -> None:
+            given = signature.bind(*args, **kwargs).arguments
+            own_batches = given.get("batch_size", 1) is None or given.get("batch_sampler")
+            self._call(original, signature, args, kwargs, override=not own_batches)
 
         return init
 
     def _around_sampler(self, original: Any) -> Any:
-        def init(sampler: Any, inner: Any, batch_size: Any, drop_last: Any) -> None:
-            original(sampler, inner, self._batch_size, drop_last)
+        signature = inspect.signature(original)
+
+        def init(*args: Any, **kwargs: Any) -> None:
+            self._call(original, signature, args, kwargs, override=True)
 
         return init
+
+    def _call(
+        self,
+        original: Any,
+        signature: inspect.Signature,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        override: bool,
+    ) -> None:
+        bound = signature.bind(*args, **kwargs)
+        if override:
+            bound.arguments["batch_size"] = self._batch_size
+        original(*bound.args, **bound.kwargs)

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from sfbench.common.schema import LoopInfo
+from sfbench.probe.crosscheck import cross_check, steps_seen
 from sfbench.probe.device import parameters_of
 from sfbench.probe.discovery import Loop
 from sfbench.probe.events import Event, Fetch, Forward, Update
@@ -41,7 +42,7 @@ def device_of(optimizers: Iterable[Any]) -> str:
 
 def samples_seen(events: Sequence[Event], loop: Loop) -> int:
     """Samples that these events tell of a loop."""
-    keys = loop.counting or {loop.model}
+    keys = {loop.model} if loop.trained or not loop.counting else loop.counting
     counted = [e for e in events if isinstance(e, Fetch | Forward) and e.key in keys]
     return sum(e.samples for e in counted)
 
@@ -56,10 +57,14 @@ def describe_loop(state: State, loop: Loop, wrapper: str) -> LoopInfo:
     samples = [f.samples for f in fetches] or [
         f.samples for f in _of(state, Forward, loop.model) if f.grad
     ]
+    per_fetch = sum(samples) / max(1, len(samples))
+    if loop.trained:
+        seen = steps_seen(loop, state.flow.kept, loop.model)
+        per_fetch = sum(s.given for s in seen) / max(1, sum(s.fetches for s in seen))
     return LoopInfo(
-        samples_from=_source(state, loop),
+        samples_from="model-input" if loop.trained else samples_source(state, loop),
         fetches_per_step=len(fetches) / steps,
-        batch_per_fetch=sum(samples) / max(1, len(samples)),
+        batch_per_fetch=per_fetch,
         loader_workers=loader.num_workers if loader is not None else None,
         prefetch_factor=loader.prefetch_factor if loader is not None else None,
         persistent_workers=loader.persistent_workers if loader is not None else None,
@@ -79,6 +84,24 @@ def describe_loop(state: State, loop: Loop, wrapper: str) -> LoopInfo:
     )
 
 
+def checked_loop(state: State, loop: Loop, events: Sequence[Event]) -> Loop:
+    """The loop, with samples counted where they are known best; what disagrees is noted."""
+    by_index = samples_source(state, loop) == "indices"
+    found = cross_check(loop, events, by_index=by_index, world_size=state.world_size)
+    if found.note:
+        state.notes.append(found.note)
+    return found.loop
+
+
+def gives(info: LoopInfo, global_batch: int, world_size: int) -> bool:
+    """Whether a loop's batches are those of a global batch that was asked for."""
+    seen = info.batch_per_fetch * world_size
+    if info.samples_from == "model-input" and info.fetches_per_step > 1:
+        # Of single samples, or where one rank reads for all, a step's are compared.
+        return round(seen * info.fetches_per_step) % global_batch == 0
+    return round(seen) == global_batch
+
+
 def _nccl() -> str | None:
     if not dist.is_initialized() or "nccl" not in str(dist.get_backend()):
         return None
@@ -89,7 +112,8 @@ def _of(state: State, kind: type, key: Any) -> list[Any]:
     return [e for e in state.flow.kept if isinstance(e, kind) and getattr(e, "key", 0) == key]
 
 
-def _source(state: State, loop: Loop) -> str:
+def samples_source(state: State, loop: Loop) -> str:
+    """Where a loader's samples are counted: indices | batch | batches(); without: model-input."""
     if loop.primary is None:
         return "model-input"
     if isinstance(loop.primary, int):

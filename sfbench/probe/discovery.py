@@ -37,7 +37,9 @@ class Loop:
     infers: bool = False
     """Without a loader: forwards without gradients are part of the loop, no validation."""
     model: Hashable
-    """Without a loader: the model whose inputs count; None where unknown."""
+    """Without a loader, or ``trained``: the model whose inputs count; None where unknown."""
+    trained: bool = False
+    """Samples are those that the model is given, although there is a loader."""
 
     @property
     def samples_known(self) -> bool:
@@ -91,6 +93,11 @@ def find_loop(events: Sequence[Event]) -> Loop:
         infers=not loaders and _infers(events),
         model=None if loaders else _counting_model(groups),
     )
+
+
+def trained_model(events: Sequence[Event]) -> Hashable:
+    """Of the models that were called, the one whose inputs tell the samples; None without any."""
+    return _counting_model(_groups(events))
 
 
 def _groups(events: Sequence[Event]) -> list[_Group]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -93,6 +93,8 @@ class Flow:
         self.step_began: float | None = None
         """When the step under way began, by the host's clock."""
         self._may_decide = may_decide
+        self.check: Callable[[Loop, Sequence[Event]], Loop] = lambda loop, events: loop
+        """May choose what tells the samples of a loop just found."""
         self._sums = _Sums()
         self._unused = _Sums()
         """Fetched, and nothing was trained on it yet."""
@@ -105,6 +107,9 @@ class Flow:
         self._training: set[Hashable] = set()
         self._counting: set[Hashable] = set()
         self._settling = False
+        self._by_fetch = True
+        self._given_aside = 0
+        """Samples given to the model after a fetch from what is no training loader as yet."""
 
     def feed(self, event: Event) -> None:
         """Take the next event."""
@@ -136,7 +141,7 @@ class Flow:
 
     def decide(self) -> None:
         """Tell the loop from what was seen so far: an update at least."""
-        loop = find_loop(self.kept)
+        loop = self.check(find_loop(self.kept), self.kept)
         self._training = set(loop.loaders)
         self._counting = set(loop.counting)
         self._on_known(loop)
@@ -152,6 +157,7 @@ class Flow:
         self.ordinary.clear()
         self.ordinary.update(self._training & self._counting)
         self.anchor = loop.anchor if loop.updates_per_step == 1 else None
+        self._by_fetch = not loop.trained
 
     def count(self, event: Event) -> None:
         """Take the next event of a known loop.
@@ -242,9 +248,10 @@ class Flow:
             else:
                 self._unused.wait_s += event.ended - event.began
         fetches = 0 if event.started else 1
-        self._sums.samples += event.samples
+        samples = event.samples if self._by_fetch else 0
+        self._sums.samples += samples
         self._sums.fetches += fetches
-        self._unused.samples += event.samples
+        self._unused.samples += samples
         self._unused.fetches += fetches
 
     def _passes(self, event: Fetch) -> None:
@@ -269,8 +276,11 @@ class Flow:
             if self._since_update and not loop.infers:
                 self._open_other(event.began)
             return
+        trains = event.key == loop.model
         if self._other_began is not None:
             self._close_other(event.began)
+            # Fetched by a loader that does not train, and gradients were forgotten.
+            trains = trains and not (loop.trained and self.foreign is not None)
         if self._since_update:
             self._since_update = False
             if loop.primary is None:  # after an update this is where the next step begins
@@ -281,8 +291,10 @@ class Flow:
         self._sums.forward_began = self._sums.forward_began or event.began
         self._sums.forward_ended = event.ended
         self._sums.forward_s += event.ended - event.began
-        if event.key == loop.model:
+        if trains:
             self._sums.samples += event.samples
+        elif event.key == loop.model:
+            self._given_aside += event.samples
 
     def _update(self, event: Update, loop: Loop) -> None:
         if self._other_began is not None:
@@ -306,8 +318,9 @@ class Flow:
             self._adopt(self.foreign[0])
             foreign = self.foreign[1]
             sums.wait_s, sums.other_s = foreign.wait_s, 0.0
-            sums.samples, sums.fetches = foreign.samples, foreign.fetches
-        self.foreign = None
+            sums.samples = foreign.samples if self._by_fetch else self._given_aside
+            sums.fetches = foreign.fetches
+        self.foreign, self._given_aside = None, 0
         self._on_step(
             StepEnd(
                 event.mark, sums.wait_s, sums.other_s, sums.samples, sums.fetches,

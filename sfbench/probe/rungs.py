@@ -13,13 +13,14 @@ def unavailable_rungs(
     has_loader: bool,
     joins: bool,
     wrapper: str,
+    one_reads: bool = False,
     python_reducer: bool = False,
 ) -> dict[str, str]:
     """Rung -> reason, for those of ``wanted`` that cannot run; ``train`` always can.
 
     ``joins``: the script uses DDP's Join. ``wrapper``: how gradients are kept equal, as in
-    LoopInfo. ``python_reducer``: DDP averages gradients by Python hooks (torch._dynamo's
-    optimize_ddp="python_reducer").
+    LoopInfo. ``one_reads``: some ranks have no loader, others read for them. ``python_reducer``:
+    DDP averages gradients by Python hooks (torch._dynamo's optimize_ddp="python_reducer").
     """
     if not has_loader:
         reason = "no DataLoader: batches come from the script's own code (see sfbench.batches)"
@@ -28,11 +29,13 @@ def unavailable_rungs(
         reason = "DDP's Join: ranks may run out of inputs at different steps"
         return {rung: reason for rung in wanted if rung != "train"}
     apart = [rung for rung in wanted if rung in ("unsynced", "solo")]
-    if wrapper == "fsdp":
-        return dict.fromkeys(apart, "parameters are sharded: every step needs the other ranks")
-    if wrapper == "own-collectives":
-        return dict.fromkeys(apart, "gradients are averaged by the script itself, outside DDP")
-    if python_reducer:
-        reason = "DDP's Python reducer decides during backward, by collectives of compiled code"
-        return dict.fromkeys(apart, reason)
-    return {}
+    reasons = {
+        "parameters are sharded: every step needs the other ranks": wrapper == "fsdp",
+        "gradients are averaged by the script itself, outside DDP": wrapper == "own-collectives",
+        "one rank reads for the others, which have no batches by themselves": one_reads,
+        "DDP's Python reducer decides during backward, by collectives of compiled code": (
+            python_reducer
+        ),
+    }
+    held = [reason for reason, holds in reasons.items() if holds]
+    return dict.fromkeys(apart, held[0]) if held else {}

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
+from functools import partial
 
 import torch.distributed as dist
 
 from sfbench.common.schema import RUNGS, AllReduceTime, RankJob, Rung
 from sfbench.probe import closing
 from sfbench.probe.checkpace import CheckPace
-from sfbench.probe.description import describe_loop, gradient_bytes, is_sharded, samples_seen
+from sfbench.probe.description import (
+    checked_loop,
+    describe_loop,
+    gives,
+    gradient_bytes,
+    is_sharded,
+    samples_seen,
+)
 from sfbench.probe.device import home_of, parameters_of
 from sfbench.probe.discovery import Loop
 from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked, script_ended
@@ -43,6 +51,7 @@ class Session(State):
         )
         super().__init__(job, RankId(rank, local_rank, world_size), heartbeat, calls)
         self.witness = Witness(self, self.joined)
+        self.flow.check = partial(checked_loop, self)
         self._begun = False
         self._quiet = 0
         """Measured steps that follow those under way, which pass unmeasured; 0: no border yet."""
@@ -111,7 +120,7 @@ class Session(State):
     def _on_loop_known(self, loop: Loop) -> None:
         self.replay.discovering = False
         self.updates.settle()
-        self.models.counts_samples = loop.primary is None
+        self.models.counts_samples = loop.primary is None or loop.trained
         facts = self.control.all_gather(self._facts(loop))
         if None in facts:
             raise Refused(
@@ -126,7 +135,8 @@ class Session(State):
         self._check_global_batch()
         self.unavailable = unavailable_rungs(
             self.job.probe.rungs,
-            has_loader=bool(loop.loaders),
+            has_loader=any(fact.loaders for fact in facts),
+            one_reads=not all(fact.loaders for fact in facts),
             joins=bool(self.witness.meetings.joins),
             wrapper=self.loop_info.wrapper,
             python_reducer=any(
@@ -175,10 +185,7 @@ class Session(State):
 
     def _check_global_batch(self) -> None:
         wanted, info = self.job.probe.global_batch, self.loop_info
-        if wanted is None or info is None:
-            return
-        seen = info.batch_per_fetch * self.world_size
-        if round(seen) != wanted:
+        if wanted and info is not None and not gives(info, wanted, self.world_size):
             raise Refused(
                 "global-batch",
                 f"--global-batch {wanted} asks for {wanted // self.world_size} samples per batch "

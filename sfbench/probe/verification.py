@@ -97,7 +97,9 @@ def _no_group(facts: Sequence[RankFacts], world_size: int) -> Refusal | None:
 
 
 def _differ(facts: Sequence[RankFacts]) -> Refusal | None:
-    shapes = [(f.anchor, f.updates_per_step, f.loaders > 0) for f in facts]
+    # One rank may read for all, and hand on by collectives what it has read.
+    handed_on = all(f.collective_bytes > 0 and f.samples_known for f in facts)
+    shapes = [(f.anchor, f.updates_per_step, handed_on or f.loaders > 0) for f in facts]
     if len(set(shapes)) == 1:
         return None
     rank = next(r for r, shape in enumerate(shapes) if shape != shapes[0])
