@@ -67,7 +67,7 @@ def samples_in(batch: Any) -> int:
     while parts:
         part, depth = parts.pop()
         if isinstance(part, torch.Tensor):
-            if part.dim():
+            if part.dim() and not part.is_nested:
                 size = part.shape[0]
                 sizes[size] = sizes.get(size, 0) + 1
         elif type(part) in _PLAIN and depth > 0:
