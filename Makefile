@@ -12,7 +12,7 @@ STAMP := $(VENV)/.sfbench-installed
 FRAMEWORKS := $(VENV)/.sfbench-frameworks
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-frameworks test-safe bench accuracy gate-accuracy sweep example clean
+.PHONY: help venv check test test-frameworks test-safe bench accuracy gate-accuracy gpu-check sweep example clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -48,6 +48,9 @@ test-safe: $(STAMP)  ## The user's files: each way to save, each way to end, bot
 
 gate-accuracy: $(STAMP)  ## How often the gate is right: some hours on a quiet machine
 	$(BIN)/python tests/benchmarks/gate_accuracy.py $(ARGS)
+
+gpu-check: $(STAMP)  ## What only a machine with GPUs can show, in 10 minutes at most
+	@$(BIN)/python tests/gpu/check.py; code=$$?; exit $$code
 
 sweep: $(STAMP)  ## Measure the reference workload at 1, 2, 4 and 8 devices
 	$(BIN)/sfbench sweep vision --name reference --force $(ARGS)

@@ -31,6 +31,8 @@ class CoreUse:
     cpu_s: float
     delay_s: float
     """Ready to run, but no core was free."""
+    clock_hz: float = 0.0
+    """Of the devices while they worked; 0 = not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,6 +80,17 @@ class Case:
             return None
         return self.one.time_share.of(part.id)
 
+    @property
+    def on_device(self) -> bool:
+        """Whether ranks train on accelerators: then the host's thread only launches the work."""
+        return not self.infos[0].device.startswith("cpu")
+
+    @property
+    def compresses(self) -> bool:
+        """Whether a communication hook of the script's already changes what is sent."""
+        seen = [model for record in self.records for e in record.evidence for model in e.models]
+        return any(model.own_hook for model in seen)
+
     def seconds(self, part: Part) -> float | None:
         """Seconds per step of one part."""
         share = self.share(part)
@@ -107,8 +120,10 @@ class Case:
 
 
 def _core_use(found: list[RungLoad], steps: int) -> CoreUse:
+    clocks = [one.clock_hz for one in found if one.clock_hz > 0]
     return CoreUse(
         wall_s=sum(one.wall_s for one in found) / steps,
         cpu_s=sum(one.cpu_s for one in found) / steps,
         delay_s=sum(one.delay_s for one in found) / steps,
+        clock_hz=sum(clocks) / len(clocks) if len(clocks) == len(found) else 0.0,
     )

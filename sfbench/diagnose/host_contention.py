@@ -3,7 +3,9 @@
 Rule: a rank's step without gradient sync takes longer beside the other ranks than alone (share
 ``host``). Why follows from the training thread's own clock: ready but without a core (``cores``),
 more time on a core for the same work (``memory``: bandwidth, caches, clock), or neither
-(``unknown``: another resource, or another process's lock).
+(``unknown``: another resource, or another process's lock). On accelerators that thread only
+launches work and may spin while it waits, so its time says nothing: there the devices' own clocks
+are compared, and a lower one beside the others is ``power``.
 
 Disproved where fewer ranks per host, with the same cores and threads, take as long per step.
 """
@@ -74,16 +76,27 @@ def _look(case: Case) -> _Crowd:
         slower_s=slower_s,
         together=together,
         alone=alone,
-        limit=_limit(slower_s, together, alone),
+        limit=_limit(slower_s, together, alone, on_device=case.on_device),
     )
 
 
-def _limit(slower_s: float, together: CoreUse | None, alone: CoreUse | None) -> str:
+def _limit(
+    slower_s: float, together: CoreUse | None, alone: CoreUse | None, *, on_device: bool
+) -> str:
     if together is None or alone is None:
         return "unknown"
+    if on_device:
+        return "power" if _slowed_by_clock_s(together, alone) >= EXPLAINED * slower_s else "unknown"
     if together.delay_s - alone.delay_s >= EXPLAINED * slower_s:
         return "cores"
     return "memory" if together.cpu_s - alone.cpu_s >= EXPLAINED * slower_s else "unknown"
+
+
+def _slowed_by_clock_s(together: CoreUse, alone: CoreUse) -> float:
+    """What a step takes longer beside the others if its time goes with the device's clock."""
+    if not together.clock_hz or not alone.clock_hz:
+        return 0.0
+    return alone.wall_s * (alone.clock_hz / together.clock_hz - 1)
 
 
 def _evidence(crowd: _Crowd) -> Evidence:
@@ -107,6 +120,11 @@ def _evidence(crowd: _Crowd) -> Evidence:
             "cpu_s_per_step": rounded(crowd.together.cpu_s),
             "cpu_alone_s_per_step": rounded(crowd.alone.cpu_s),
         }
+        if crowd.alone.clock_hz and crowd.together.clock_hz:
+            evidence |= {
+                "clock_hz": rounded(crowd.together.clock_hz),
+                "clock_alone_hz": rounded(crowd.alone.clock_hz),
+            }
     return evidence
 
 
@@ -136,6 +154,21 @@ def _first(crowd: _Crowd) -> tuple[str, ...]:
             "The same work takes more time on its core beside other ranks: memory bandwidth, "
             "shared caches or the clock limit. Spread ranks over memory nodes (numactl "
             f"--cpunodebind --membind), pin them, use fewer threads per rank. {asked}.",
+        )
+    if crowd.limit == "power":
+        assert crowd.together is not None
+        assert crowd.alone is not None
+        return (
+            f"The devices' clock is {crowd.together.clock_hz / 1e6:.0f} MHz beside the others and "
+            f"{crowd.alone.clock_hz / 1e6:.0f} alone: the host's power or cooling does not last "
+            "for all of them at once. Look at the power limits (nvidia-smi -q -d POWER) and the "
+            "temperatures.",
+        )
+    if case.on_device:
+        return (
+            f"The ranks get in each other's way: {asked}. Their threads' own time does not tell "
+            "for what, since waiting for a device may look like work. Compare a run with fewer "
+            "threads and loader workers per rank; look at PCIe links, memory nodes and disks.",
         )
     return (
         f"The ranks get in each other's way, but not for cores: {asked}. Look at locks, disks and "

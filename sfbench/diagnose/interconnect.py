@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sfbench.analyze.intervals import Array
 from sfbench.analyze.parts import COMMUNICATION, Part
 from sfbench.analyze.phases import phases
 from sfbench.common import units
@@ -66,10 +67,10 @@ class _Traffic:
     case: Case
     exposed_s: float
     """Measured."""
-    backward_s: float
-    """The last backward of a step."""
-    sync_forward_s: float
-    """What forward takes longer with sync on: unused parameters, buffers."""
+    backward_s: float | None
+    """The last backward of a step; None: not known."""
+    sync_forward_s: float | None
+    """What forward takes longer with sync on: unused parameters, buffers. None: not known."""
     link: Link | None
     predicted_s: float | None
     bound: str
@@ -100,20 +101,29 @@ def _look(case: Case) -> _Traffic:
     seconds = case.seconds(COMMUNICATION)
     assert seconds is not None
     apart, together = phases(case.steps, "unsynced"), phases(case.steps, "cached")
-    backward_s = float(np.nanmean(apart.backward_s)) / max(1.0, case.loop.fetches_per_step)
+    backwards_s = _mean(apart.backward_s)
+    backward_s = None if backwards_s is None else backwards_s / max(1.0, case.loop.fetches_per_step)
+    longer_s = _mean(together.forward_s - apart.forward_s)
     link = fit_link(time for record in case.records for time in record.all_reduce)
     buckets = case.loop.bucket_bytes
-    predicted = exposed_s(buckets, backward_s, link) if link and buckets else None
+    known = link is not None and buckets and backward_s is not None
+    predicted = exposed_s(buckets, backward_s, link) if known else None  # type: ignore[arg-type]
     return _Traffic(
         case=case,
         exposed_s=seconds,
         backward_s=backward_s,
-        sync_forward_s=max(0.0, float(np.nanmean(together.forward_s - apart.forward_s))),
+        sync_forward_s=None if longer_s is None else max(0.0, longer_s),
         link=link,
         predicted_s=predicted,
         bound=_bound(link, buckets, predicted, seconds),
         savings=_savings(case, link, backward_s, predicted, seconds),
     )
+
+
+def _mean(values: Array) -> float | None:
+    """Over the ranks that have one; None where none has."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else None
 
 
 def _bound(
@@ -131,18 +141,25 @@ def _bound(
 
 
 def _savings(
-    case: Case, link: Link | None, backward_s: float, predicted: float | None, measured: float
+    case: Case,
+    link: Link | None,
+    backward_s: float | None,
+    predicted: float | None,
+    measured: float,
 ) -> Savings | None:
     """What the model saves, scaled to what was measured: the model is right about ratios first."""
-    if link is None or predicted is None or predicted < EXPLAINED * measured or predicted <= 0:
+    if link is None or backward_s is None or predicted is None:
+        return None
+    if predicted < EXPLAINED * measured or predicted <= 0:
         return None
     buckets, scale = case.loop.bucket_bytes, measured / predicted
     cap, with_cap = best_cap_mb(sum(buckets), backward_s, link)
     half = exposed_s(buckets, backward_s, link, scale=BYTES_OF_BF16)
+    full_width = case.loop.dtype == "float32" and not case.compresses
     return Savings(
         bucket_cap_mb=cap,
         bucket_cap_s=max(0.0, predicted - with_cap) * scale,
-        bf16_s=max(0.0, predicted - half) * scale if case.loop.dtype == "float32" else None,
+        bf16_s=max(0.0, predicted - half) * scale if full_width else None,
         accumulate_s=measured * (1 - 1 / ACCUMULATE),
     )
 
@@ -197,7 +214,7 @@ def _advice(traffic: _Traffic) -> tuple[str, ...]:
 
 def _forward_side(traffic: _Traffic) -> tuple[str, ...]:
     loop = traffic.case.loop
-    if traffic.sync_forward_s < WORTH_SAVING * traffic.case.step_s:
+    if (traffic.sync_forward_s or 0.0) < WORTH_SAVING * traffic.case.step_s:
         return ()
     costs = units.seconds(traffic.sync_forward_s)
     if loop.find_unused_parameters:
@@ -235,15 +252,34 @@ def _why_cap(traffic: _Traffic) -> str:
     return f"a better overlap with backward than now ({count})"
 
 
+def _on_nccl(traffic: _Traffic) -> bool:
+    return "nccl" in (traffic.case.loop.backend or "")
+
+
+def _in_the_way(traffic: _Traffic) -> str:
+    if _on_nccl(traffic):
+        return (
+            "while they overlap, NCCL's kernels and those of backward take the same device from "
+            "each other. Try fewer channels (NCCL_MAX_NCHANNELS) and larger buckets."
+        )
+    return (
+        "the ranks get in each other's way while they reduce. Leave a core free per rank for "
+        "communication threads, or use fewer ranks per host."
+    )
+
+
 def _elsewhere(traffic: _Traffic) -> tuple[str, ...]:
     loop = traffic.case.loop
     lines = []
     if traffic.bound == "not-the-link":
         lines.append(
             f"All-reduces alone explain {units.seconds(traffic.predicted_s)} of the "
-            f"{units.seconds(traffic.exposed_s)}: the ranks get in each other's way while they "
-            "reduce. Leave a core free per rank for communication threads, or use fewer ranks per "
-            "host."
+            f"{units.seconds(traffic.exposed_s)}: {_in_the_way(traffic)}"
+        )
+    if traffic.bound == "bandwidth" and _on_nccl(traffic):
+        lines.append(
+            "NCCL_DEBUG=INFO tells what NCCL sends through (NVLink, PCIe, InfiniBand, sockets) and "
+            "over how many channels: compare the rate with what that link can do."
         )
     if loop.gradient_bytes >= FEW_BYTES and loop.gradient_as_bucket_view is False:
         lines.append(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from sfbench.analyze.parts import Part
 from sfbench.common.units import half_width
 from sfbench.diagnose.case import Case
@@ -30,8 +32,8 @@ def common(case: Case, part: Part, judged: Judgement) -> Evidence:
 
 
 def rounded(value: float | None) -> float | None:
-    """To ``DIGITS`` significant digits."""
-    return None if value is None else float(f"{value:.{DIGITS}g}")
+    """To ``DIGITS`` significant digits; None where it is not known (nan)."""
+    return None if value is None or math.isnan(value) else float(f"{value:.{DIGITS}g}")
 
 
 def per_sample(case: Case, per_batch: float) -> float:

@@ -16,6 +16,7 @@ its code), or where it goes away with the other ranks parked.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,7 +135,10 @@ def _look(case: Case, rank: int) -> _Slow:
         where=_where(by_phase, excess_s),
         solo_excess_s=solo_excess_s,
         alone=None if solo_excess_s is None else solo_excess_s >= ALONE * excess_s,
-        delay_excess_s=mine.delay_s - theirs.delay_s if mine and theirs else None,
+        # Of a thread that launches work and waits for it, this explains nothing.
+        delay_excess_s=(
+            mine.delay_s - theirs.delay_s if mine and theirs and not case.on_device else None
+        ),
         cpu_excess_s=mine.cpu_s - theirs.cpu_s if mine and theirs else None,
     )
 
@@ -148,6 +152,8 @@ def _solo_excess(solo: Phases, rank: int) -> float | None:
 
 
 def _where(by_phase: dict[str, float], excess_s: float) -> str:
+    if not all(map(math.isfinite, by_phase.values())):
+        return "unknown"  # phases were not measured
     name, seconds = max(by_phase.items(), key=lambda item: item[1])
     return _WHERE[name] if seconds >= ONE_PHASE * excess_s else "everything"
 
@@ -209,7 +215,7 @@ def _advice(slow: _Slow) -> tuple[str, ...]:
             "another process runs there. Find it with top and end it, or pin the ranks to cores of "
             "their own.",
         )
-    what = f"{what}, in {slow.where}"
+    what = what if slow.where == "unknown" else f"{what}, in {slow.where}"
     if slow.alone is False:
         return (
             f"{what}, but only while the other ranks run: the host is busy there. Compare its "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from statistics import fmean
 
 from sfbench.common.schema import RUNGS, RankLoad, RungLoad
 from sfbench.probe.clock import Clock
@@ -17,6 +18,7 @@ class LoadMeter:
         self._began: tuple[float, float, float] | None = None
         self._totals: dict[int, list[float]] = {}
         self._peaks: dict[int, int] = {}
+        self._clocks: dict[int, list[float]] = {}
 
     def begin(self) -> None:
         """A block starts."""
@@ -40,6 +42,10 @@ class LoadMeter:
         if accelerator is not None:
             peak = accelerator.peak_bytes()
             self._peaks[rung] = max(self._peaks.get(rung, 0), peak)
+            # Before the device is waited for: it still works on the last steps.
+            clock_hz = accelerator.clock_hz()
+            if clock_hz > 0:
+                self._clocks.setdefault(rung, []).append(clock_hz)
 
     def cpu_above_cached_s(self) -> float | None:
         """CPU seconds per step of ``train`` above ``cached``; None where one did not run."""
@@ -58,6 +64,7 @@ class LoadMeter:
                 cpu_s=t[2],
                 delay_s=t[3],
                 peak_bytes=self._peaks.get(i, 0),
+                clock_hz=fmean(self._clocks[i]) if i in self._clocks else 0.0,
             )
             for i, t in sorted(self._totals.items())
         )

@@ -126,6 +126,10 @@ class Pace:
         self._run = self._schedule()
         next(self._run)
 
+    def leave_out(self, rungs: Sequence[Rung]) -> None:
+        """There turned out to be no room for these: known before the first block."""
+        self._rungs = tuple(rung for rung in self._rungs if rung not in rungs)
+
     def send(self, facts: BlockFacts) -> Command:
         """The next command, given what the last one brought (first: what discovery saw)."""
         return self._run.send(facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Hashable
 from functools import partial
@@ -23,6 +24,7 @@ from sfbench.probe.device import home_of, parameters_of
 from sfbench.probe.discovery import Loop
 from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked, script_ended
 from sfbench.probe.events import Event
+from sfbench.probe.memory import Room, host_free_bytes, place_for_weights
 from sfbench.probe.models import forget_unsynced
 from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace
 from sfbench.probe.patches import Patches, apart
@@ -33,7 +35,7 @@ from sfbench.probe.rungs import unavailable_rungs
 from sfbench.probe.state import Calls, RankId, State
 from sfbench.probe.stop import Refused, StopRun, leave_at_once
 from sfbench.probe.verification import RankFacts, verify, wrapper
-from sfbench.probe.weights import Snapshot, checksum
+from sfbench.probe.weights import Snapshot, checksum, state_bytes
 from sfbench.protocol.heartbeat import STEPS, Heartbeat
 
 SETTLE_S = 1.0
@@ -57,6 +59,8 @@ class Session(State):
         """Measured steps that follow those under way, which pass unmeasured; 0: no border yet."""
         self._pace: Pace | CheckPace | None = None
         self._snapshot: Snapshot | None = None
+        self._on_host = False
+        """The copy of the weights goes to the host's memory."""
 
     def install(self) -> None:
         """Put all hooks in place."""
@@ -266,7 +270,30 @@ class Session(State):
         ring = self.replay.ring
         return self.world_size == 1 and ring is not None and ring.can_resize()
 
+    def _find_room(self) -> None:
+        """On accelerators: agree where the copy of the weights goes, before one is made."""
+        accelerator = self.clock.accelerator
+        apart = [rung for rung in self.rungs if rung not in ("train", "cached")]
+        if self.command.kind != WARMUP or accelerator is None or not apart:
+            return
+        memory = accelerator.memory()
+        room = Room(
+            host=socket.gethostname(),
+            needs=state_bytes(self.models.models, self.updates.by_key.values()),
+            device_total=memory.total,
+            device_free=memory.beside_the_peak,
+            host_free=host_free_bytes(),
+        )
+        found = place_for_weights(self.control.all_gather(room))
+        self._on_host = found.where == "host"
+        if found.where == "nowhere":
+            self.unavailable |= dict.fromkeys(apart, found.reason)
+            self.rungs = tuple(rung for rung in self.rungs if rung not in apart)
+            if isinstance(self._pace, Pace):
+                self._pace.leave_out(apart)
+
     def _agree(self, facts: BlockFacts) -> Command:
+        self._find_room()
         command = self._pace.send(facts) if self._pace is not None else Command(DONE)
         if self._pace is not None:
             figures = self._pace.figures
@@ -324,7 +351,9 @@ class Session(State):
         """Where ranks run apart their replicas drift: keep the weights before, put them back."""
         if apart and self._snapshot is None:
             hooks = self.updates
-            self._snapshot = Snapshot(self.models.models, hooks.by_key.values(), hooks.scalers)
+            self._snapshot = Snapshot(
+                self.models.models, hooks.by_key.values(), hooks.scalers, on_host=self._on_host
+            )
         elif not apart and self._snapshot is not None:
             self._snapshot.restore()
             self._snapshot = None
@@ -335,6 +364,9 @@ class Session(State):
     def finish(self, *, ended_early: bool) -> None:
         """Gather all ranks' records on rank 0 and write them; then this session is over."""
         self._switch("train")
+        if self.clock.accelerator is not None:
+            # Timing all-reduce takes memory and all ranks: what was measured is safe before.
+            self._write(ended_early=ended_early, all_reduce=())
         all_reduce = () if ended_early else closing.all_reduce_times(self)
         self._write(ended_early=ended_early, all_reduce=all_reduce)
         # Nobody leaves before the record is safe.

@@ -42,19 +42,25 @@ class StepTable:
         """
         pending, self._pending = self._pending, []
         times = self._clock.resolve([self._began, *(s.mark for s in pending)])
+        on_device = self._clock.accelerator is not None
         first = self.count - len(pending)
         seconds, samples = [], 0.0
         for place, step in enumerate(pending):
             measured = command.kind == BLOCK and place >= command.skip
-            step_s = times[place + 1] - times[place] - step.other_s
+            lasted_s = times[place + 1] - times[place]
+            # Host seconds cannot be taken off device seconds: a device may still be behind.
+            aside = on_device and step.other_s > 0
+            measured = measured and not aside
+            step_s = lasted_s if on_device else lasted_s - step.other_s
+            forward_s, update_s = (np.nan, np.nan) if on_device else (step.forward_s, step.update_s)
             self._rows.append(
                 (
                     self._rank, first + place, command.block, command.cycle, command.rung,
                     command.turn, measured, times[place], step_s, step.data_wait_s, step.other_s,
-                    step.samples, step.forward_s, step.update_s, *_on_host(step.host),
+                    step.samples, forward_s, update_s, *_on_host(step.host),
                 )
             )  # fmt: skip
-            if place >= command.skip:
+            if place >= command.skip and not aside:
                 seconds.append(step_s)
                 samples += step.samples
         return seconds, samples

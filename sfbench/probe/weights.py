@@ -15,12 +15,17 @@ class Snapshot:
     """Parameters, buffers, optimizer and scaler state at one moment."""
 
     def __init__(
-        self, models: Iterable[Any], optimizers: Iterable[Any], scalers: Iterable[Any]
+        self,
+        models: Iterable[Any],
+        optimizers: Iterable[Any],
+        scalers: Iterable[Any],
+        *,
+        on_host: bool = False,
     ) -> None:
         self._optimizers = list(optimizers)
         self._scalers = [(s, copy.deepcopy(s.state_dict())) for s in scalers]
         self._live = _tensors(models, self._optimizers)
-        self._kept = [t.detach().clone() for t in self._live]
+        self._kept = [_copied(t, on_host=on_host) for t in self._live]
         self._plain = [_plain_state(o) for o in self._optimizers]
 
     def restore(self) -> None:
@@ -33,6 +38,15 @@ class Snapshot:
                 optimizer.state[parameter].update(values)
         for scaler, state in self._scalers:
             scaler.load_state_dict(state)
+
+
+def state_bytes(models: Iterable[Any], optimizers: Iterable[Any]) -> int:
+    """What a snapshot takes."""
+    return sum(t.numel() * t.element_size() for t in _tensors(models, list(optimizers)))
+
+
+def _copied(tensor: torch.Tensor, *, on_host: bool) -> torch.Tensor:
+    return tensor.to("cpu", copy=True) if on_host else tensor.clone()
 
 
 def _tensors(models: Iterable[Any], optimizers: Iterable[Any]) -> list[torch.Tensor]:

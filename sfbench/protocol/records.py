@@ -128,8 +128,7 @@ class RankFailure:
     rank: int
     kind: str
     """exception | exit | no-process-group | not-wrapped | no-steps | too-few-steps |
-    own-launcher | global-batch | ranks-disagree | no-samples | device | device-graph |
-    out-of-memory | tool"""
+    own-launcher | global-batch | ranks-disagree | no-samples | device | device-graph | tool"""
     message: str
     """One or two sentences: what was seen and what to do; for an exception its last line."""
     script_fault: bool
@@ -222,7 +221,9 @@ class RungLoad:
     delay_s: float
     """Ready to run, but no core was free."""
     peak_bytes: int = 0
-    """Most device memory that was allocated; 0 = not CUDA."""
+    """Most device memory that was allocated; 0 = no accelerator."""
+    clock_hz: float = 0.0
+    """Mean of the device's clock at the ends of its blocks, while it worked; 0 = not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

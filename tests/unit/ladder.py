@@ -130,6 +130,7 @@ def load(  # noqa: PLR0913 - one number for each thing a rank tells
     fetch_delay_s: float = 0.0,
     cpu_s: Mapping[Rung, float] | None = None,
     delay_s: Mapping[Rung, float] | None = None,
+    clock_hz: Mapping[Rung, float] | None = None,
     wall_s: float = 0.1,
 ) -> RankLoad:
     """What one rank's host threads did, per batch and per step."""
@@ -146,6 +147,7 @@ def load(  # noqa: PLR0913 - one number for each thing a rank tells
                 wall_s=10 * wall_s,
                 cpu_s=10 * (cpu_s or {}).get(rung, 0.0),
                 delay_s=10 * (delay_s or {}).get(rung, 0.0),
+                clock_hz=(clock_hz or {}).get(rung, 0.0),
             )
             for rung in LADDER
         ),

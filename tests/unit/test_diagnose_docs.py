@@ -87,7 +87,9 @@ def slow() -> Diagnosed:
 
 def crowded() -> Diagnosed:
     times = Times(cached=[0.2] * 2, unsynced=[0.2] * 2, solo=[0.1] * 2)
-    return diagnosed(launched(0, times, loads=tuple(load(r) for r in range(2))))
+    clocks = {"unsynced": 1.2e9, "solo": 1.9e9}
+    loads = tuple(load(r, clock_hz=clocks) for r in range(2))  # type: ignore[arg-type]
+    return diagnosed(launched(0, times, loads=loads))
 
 
 @pytest.mark.parametrize(

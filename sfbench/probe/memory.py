@@ -1,0 +1,91 @@
+"""Where the tool keeps what it needs while ranks run apart, and whether there is room. Pure.
+
+The copy of weights and optimizer state stays from the first rung without sync to the next one with
+it: 12 bytes a parameter with AdamW in float32. All ranks decide alike, from what all of them told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+DEVICE_MARGIN = 0.03
+"""Part of a device's memory that stays free: an allocator does not fill its last gaps."""
+HOST_PART = 0.5
+"""Of the host's free memory, what all its ranks together may take."""
+
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What one rank has and needs, in bytes."""
+
+    host: str
+    needs: int
+    device_total: int
+    device_free: int
+    """Beside the job's own peak."""
+    host_free: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """Where the copy goes."""
+
+    where: Literal["device", "host", "nowhere"]
+    reason: str = ""
+    """Why nowhere."""
+
+
+def place_for_weights(rooms: Sequence[Room]) -> Keeping:
+    """Beside the job on the device; else in the host's memory; else nowhere."""
+    if all(r.needs + DEVICE_MARGIN * r.device_total <= r.device_free for r in rooms):
+        return Keeping(where="device")
+    tightest = min(range(len(rooms)), key=lambda i: rooms[i].device_free - rooms[i].needs)
+    on_device = (
+        f"{_gib(rooms[tightest].needs)} for a copy of weights and optimizer state, and "
+        f"{_gib(rooms[tightest].device_free)} of the device's memory are free beside the job's "
+        f"peak on rank {tightest}"
+    )
+    for host in {room.host for room in rooms}:
+        here = [room for room in rooms if room.host == host]
+        needs, free = sum(room.needs for room in here), min(room.host_free for room in here)
+        if needs > HOST_PART * free:
+            return Keeping(
+                where="nowhere",
+                reason=f"no memory: they need {on_device}; the host's ranks together would need "
+                f"{_gib(needs)} of {_gib(free)} that are free there",
+            )
+    return Keeping(where="host")
+
+
+def host_free_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
+    """What the host, and this process's control group, have left; 0 where neither tells."""
+    free = [n for n in (_available(meminfo), _left_in(cgroup)) if n is not None]
+    return min(free, default=0)
+
+
+def _available(meminfo: Path) -> int | None:
+    try:
+        lines = meminfo.read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(x.split()[1]) for x in lines if x.startswith("MemAvailable:")), None)
+
+
+def _left_in(cgroup: Path) -> int | None:
+    """Version 2; the mounted root is the container's own."""
+    try:
+        limit = (cgroup / "memory.max").read_text().strip()
+        used = int((cgroup / "memory.current").read_text())
+    except (OSError, ValueError):
+        return None
+    return max(0, int(limit) - used) if limit.isdigit() else None
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

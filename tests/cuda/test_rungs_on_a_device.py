@@ -1,0 +1,78 @@
+"""What the session does on a virtual GPU: validation, phases, room for the weights, full queues."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from virtual import GIB
+from virtual_job import Rank
+
+from sfbench.common.schema import LADDER
+from sfbench.probe import session as session_module
+
+
+def test_a_validation_inside_the_loop_is_no_part_of_any_measured_step(rank: Rank) -> None:
+    # GIVEN 50 ms of validation every 10 steps, the host three steps ahead
+    held = torch.nn.Linear(3, 1)
+    from torch.utils.data import DataLoader, TensorDataset
+
+    data = DataLoader(TensorDataset(torch.zeros(4, 3)), 4)
+
+    def validate(step: int) -> None:
+        if step % 10 == 9:
+            with torch.no_grad():
+                for (rows,) in data:
+                    held(rows)
+                    rank.cuda.launch(0.050, rank.device)
+            rank.cuda.item(rank.device)
+
+    rank.after_step = validate
+    # WHEN
+    run = rank.run()
+    # THEN
+    measured = run.column("step_s")
+    assert measured == pytest.approx(rank.cost.device, abs=1e-6)
+    assert (run.column("step_s", measured=False) > 0).all()
+    assert (run.column("other_s", measured=False) > 0).any()
+
+
+def test_launch_times_are_not_told_as_phases(rank: Rank) -> None:
+    run = rank.run()
+    assert np.isnan(run.column("forward_s")).all()
+    assert np.isnan(run.column("update_s")).all()
+
+
+@pytest.mark.parametrize("where", ["device", "host", "nowhere"])
+def test_the_weights_copy_goes_where_there_is_room(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    # GIVEN a job that leaves no room on its device, or none anywhere
+    rank.wanting(rungs=LADDER)
+    if where != "device":
+        rank.cuda.devices[0].others = 80 * GIB
+    if where == "nowhere":
+        monkeypatch.setattr(session_module, "host_free_bytes", lambda: 0)
+    made: list[bool] = []
+    snapshot = session_module.Snapshot
+
+    def watched(*args: object, on_host: bool) -> object:
+        made.append(on_host)
+        return snapshot(*args, on_host=on_host)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(session_module, "Snapshot", watched)
+    run = rank.run()
+    # THEN
+    assert set(made) == {"device": {False}, "host": {True}, "nowhere": set()}[where]
+    left_out = run.record.unavailable
+    assert set(left_out) == ({"unsynced", "solo"} if where == "nowhere" else set())
+    assert all("memory" in reason for reason in left_out.values())
+    assert len(run.column("step_s", "cached")) > 0
+    assert (len(run.column("step_s", "solo")) > 0) == (where != "nowhere")
+
+
+def test_no_block_begins_with_an_empty_queue(rank: Rank) -> None:
+    rank.wanting(rungs=LADDER)
+    run = rank.run()
+    for rung in LADDER:
+        assert run.column("step_s", rung) == pytest.approx(rank.cost.device, abs=1e-6), rung

@@ -1,0 +1,165 @@
+"""A DDP job with a stopwatch of its own, for the checks on a machine with GPUs.
+
+``--mode`` plain | validates | fills | copies | norms. The stopwatch is a row of the script's own
+events, one after each step; it is read when the process ends, and written to ``--times``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+BYTES_WITH_ADAM = 16
+"""Of one float32 parameter: itself, its gradient, two moments."""
+FULL = 0.75
+"""Of the device's memory, what weights, gradients and moments take in mode fills."""
+
+
+class Stopwatch:
+    """The time of each step, by the device where there is one."""
+
+    def __init__(self, device: torch.device, file: Path | None) -> None:
+        self._on_device = device.type == "cuda"
+        self._device = device
+        self._marks: list[torch.cuda.Event | float] = []
+        if file is not None:
+            atexit.register(self._write, file)
+
+    def lap(self) -> None:
+        """A step has ended."""
+        if not self._on_device:
+            self._marks.append(time.perf_counter())
+            return
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        self._marks.append(event)
+
+    def times(self) -> list[float]:
+        """Seconds of each step but the first."""
+        if self._on_device:
+            torch.cuda.synchronize(self._device)
+        return [_between(a, b) for a, b in zip(self._marks, self._marks[1:], strict=False)]
+
+    def _write(self, file: Path) -> None:
+        rank = os.environ["RANK"]
+        file.with_name(f"{file.name}.{rank}").write_text(json.dumps(self.times()))
+
+
+def _between(before: torch.cuda.Event | float, after: torch.cuda.Event | float) -> float:
+    if isinstance(before, float) or isinstance(after, float):
+        return float(after) - float(before)  # type: ignore[arg-type]
+    return float(before.elapsed_time(after)) / 1e3
+
+
+def arguments() -> argparse.Namespace:
+    """What the job is to do."""
+    parser = argparse.ArgumentParser()
+    modes = ("plain", "validates", "fills", "copies", "norms")
+    parser.add_argument("--mode", choices=modes, default="plain")
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--width", type=int, default=4096)
+    parser.add_argument("--depth", type=int, default=8)
+    parser.add_argument("--rows", type=int, default=2048)
+    parser.add_argument("--validate-every", type=int, default=10)
+    parser.add_argument("--set-device", choices=("yes", "no"), default="yes")
+    parser.add_argument("--times", type=Path)
+    return parser.parse_args()
+
+
+def network(args: argparse.Namespace, device: torch.device) -> nn.Module:
+    """Layers as wide and as many as the mode wants."""
+    width, depth = args.width, args.depth
+    if args.mode == "fills":
+        memory = torch.cuda.get_device_properties(device).total_memory
+        depth = max(1, int(FULL * memory / (BYTES_WITH_ADAM * width * width)))
+    if args.mode == "copies":
+        return nn.Sequential(nn.Linear(150_528, 64), nn.Linear(64, width))
+    parts: list[nn.Module] = []
+    for _ in range(depth):
+        parts.append(nn.Linear(width, width))
+        if args.mode == "norms":
+            parts.append(nn.BatchNorm1d(width))
+    net = nn.Sequential(*parts)
+    return nn.SyncBatchNorm.convert_sync_batchnorm(net) if args.mode == "norms" else net
+
+
+def batches(args: argparse.Namespace, device: torch.device) -> Iterator[torch.Tensor]:
+    """Batches on the device, epoch after epoch."""
+    inputs = 150_528 if args.mode == "copies" else args.width
+    data = TensorDataset(torch.randn(4 * args.rows, inputs))
+    sampler = DistributedSampler(data)
+    on_device = device.type == "cuda"
+    loader = DataLoader(
+        data, args.rows, sampler=sampler, num_workers=2, pin_memory=on_device,
+        persistent_workers=True, drop_last=True,
+    )  # fmt: skip
+    epoch = 0
+    while True:
+        sampler.set_epoch(epoch)
+        for (rows,) in loader:
+            yield rows.to(device, non_blocking=True)
+        epoch += 1
+
+
+def main() -> None:
+    """Train until there are enough steps."""
+    args, local = arguments(), int(os.environ["LOCAL_RANK"])
+    on_device = torch.cuda.is_available()
+    device = torch.device("cuda", local) if on_device else torch.device("cpu")
+    if on_device and args.set_device == "yes":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if on_device else "gloo")
+    model = DDP(network(args, device).to(device), device_ids=[local] if on_device else None)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-5)
+    held = torch.randn(args.rows, args.width, device=device)
+    watch = Stopwatch(device, args.times)
+
+    def step(rows: torch.Tensor) -> None:
+        with torch.autocast(device.type, torch.bfloat16):
+            loss = model(rows).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    train(args, batches(args, device), step, watch, lambda: validate(model, held))
+    dist.destroy_process_group()
+
+
+def train(
+    args: argparse.Namespace,
+    source: Iterator[torch.Tensor],
+    step: Callable[[torch.Tensor], None],
+    watch: Stopwatch,
+    validated: Callable[[], None],
+) -> None:
+    """The loop."""
+    for count, rows in enumerate(source, 1):
+        step(rows)
+        watch.lap()
+        if args.mode == "validates" and count % args.validate_every == 0:
+            validated()
+        if count >= args.steps:
+            return
+
+
+@torch.no_grad()
+def validate(model: nn.Module, held: torch.Tensor) -> None:
+    """Some forwards, and the loss is read."""
+    for _ in range(5):
+        value = model(held).square().mean()
+    value.item()
+
+
+if __name__ == "__main__":
+    main()
