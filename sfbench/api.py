@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,10 @@ from sfbench.gating.gate_observer import SilentGateObserver
 from sfbench.gating.gate_report import GateReport
 from sfbench.gating.output.writer import Outputs, write_outputs
 from sfbench.gating.runner import gate_commit, gate_job, gate_result
-from sfbench.plan.machine import this_machine
-from sfbench.plan.planner import make_plan
-from sfbench.plan.settings import (
-    GateSettings,
-    Settings,
-    did_you_mean,
-    load_gate_settings,
-    load_settings,
-)
-from sfbench.plan.targets import resolve_target
-from sfbench.run.check import DEVICES, NO_PROGRESS_S, Checked, run_check
+from sfbench.plan.options import GateSettings, Settings
+from sfbench.plan.request import planned
+from sfbench.plan.settings import did_you_mean, load_gate_settings
+from sfbench.run.check import Checked, check_request, run_check
 from sfbench.run.observer import SilentObserver
 from sfbench.run.sweep import run_sweep
 
@@ -38,14 +30,10 @@ def sweep(target: str | Path, args: Sequence[str] = (), **options: Any) -> Resul
     Raises:
         SfbenchError: as the command would say.
     """
-    settings = load_settings({"target": str(target), **options}, Path.cwd())
-    machine = this_machine()
-    plan = make_plan(
-        settings, resolve_target(settings.target, tuple(args)), machine, datetime.now()
-    )
+    asked = planned({"target": str(target), **options}, tuple(args))
     called = ", ".join(f"{key}={value!r}" for key, value in options.items())
     command = f"sfbench.sweep({str(target)!r}, {list(args)!r}{', ' * bool(called)}{called})"
-    return load(run_sweep(plan, machine, SilentObserver(), command=command).folder)
+    return load(run_sweep(asked.plan, asked.machine, SilentObserver(), command=command).folder)
 
 
 def check(
@@ -62,14 +50,9 @@ def check(
     Raises:
         SfbenchError: as the command would say.
     """
-    limit_s = NO_PROGRESS_S if timeout is None else timeout
-    given = {"devices": [DEVICES], "device": device, "timeout": limit_s, "rounds": 1}
-    settings = load_settings({"target": str(target), **given}, Path.cwd())
-    machine = this_machine()
-    plan = make_plan(
-        settings, resolve_target(settings.target, tuple(args)), machine, datetime.now()
-    )
-    return run_check(plan, machine, SilentObserver())
+    given = {"target": str(target), "device": device, "timeout": timeout}
+    asked = check_request(given, tuple(args))
+    return run_check(asked.plan, asked.machine, SilentObserver())
 
 
 def gate(

@@ -8,13 +8,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sfbench.cli.console import say, terminal
+from sfbench.cli.options import JOB_OPTIONS, Given, Group, Json, takes
 from sfbench.common.errors import InterruptedSweep, UsageError
 from sfbench.common.files import check_writable
+from sfbench.plan.options import GateSettings, Settings
 
 if TYPE_CHECKING:
     from sfbench.common.schema import SweepResult
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from sfbench.gating.output.writer import Outputs
     from sfbench.gating.runner import GateOutcome
     from sfbench.gating.side_launches import GateJob
-    from sfbench.plan.settings import GateSettings
 
 EXIT_CODES: Mapping[str, int] = {
     "pass": 0,
@@ -34,82 +35,53 @@ EXIT_CODES: Mapping[str, int] = {
     "broken": 5,
 }
 
-TargetArgument = Annotated[str, typer.Argument(help="A reference workload or a training script.")]
-Devices = Annotated[
-    str | None, typer.Option(help="The largest count is measured. [1,2,4,8]", metavar="N,N,…")
-]
-Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda. [auto]")]
-Threads = Annotated[int | None, typer.Option(help="Of each device. [cores // devices]")]
-Seconds = Annotated[
-    float | None, typer.Option(help="Measuring budget of one launch. [2.5]", min=0.5)
-]
-Timeout = Annotated[
-    float | None, typer.Option(help="Seconds without progress that mean a hang. [300]")
-]
-Margin = Annotated[
-    str | None,
-    typer.Option(help="Slower by more than this fails: 8% or 0.08. [8%]", metavar="RATIO"),
-]
-Budget = Annotated[
-    float | None, typer.Option(help="Wall time in seconds for all pairs. [180]", min=1.0)
-]
-Saves = Annotated[
-    bool | None, typer.Option("--allow-saves", help="Let what the script writes stay.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+_JOB = Group(
+    model=Settings,
+    names=JOB_OPTIONS,
+    other_defaults={"threads_per_device": "cores // devices, at least 1"},
+)
 
 
-def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
-    context: typer.Context,
-    target: TargetArgument,
-    base: Annotated[
-        str | None, typer.Option(help="Compare the working tree with this commit, side by side.")
-    ] = None,
+@takes(Group(model=GateSettings, names=tuple(GateSettings.model_fields)), _JOB)
+def gate(
+    given: Given,
+    *,
     baseline: Annotated[
-        Path | None, typer.Option(help="Compare with a stored result of this machine.")
+        Path | None,
+        typer.Option(
+            help="a result of the same machine and job, made by `sfbench gate record`",
+            metavar="RESULT",
+        ),
     ] = None,
-    margin: Margin = None,
-    min_efficiency: Annotated[
-        str | None, typer.Option(help="An absolute floor: 85% or 0.85.", metavar="RATIO")
-    ] = None,
-    budget: Budget = None,
-    seconds: Seconds = None,
-    paths: Annotated[
-        str | None,
-        typer.Option(help="Measure only if a change touches these: 'data/**,transforms.py'."),
-    ] = None,
-    devices: Devices = None,
-    device: Device = None,
-    threads_per_device: Threads = None,
-    timeout: Timeout = None,
-    allow_saves: Saves = None,
     as_json: Json = False,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report of both sides.")] = None,
-    markdown: Annotated[
-        Path | None, typer.Option(help="Write markdown for a pull request.")
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="write an HTML report of both sides; none if nothing was measured",
+            metavar="PATH",
+        ),
     ] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML.")] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(help="write markdown for a pull request, at most 64 kB", metavar="PATH"),
+    ] = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option(
+            help="write JUnit XML; if nothing was decided the test is skipped, with the reason",
+            metavar="PATH",
+        ),
+    ] = None,
 ) -> None:
     """Stop a change that makes training slower: script arguments go behind `--`."""
     from sfbench.gating import runner
     from sfbench.gating.output.writer import Outputs
 
-    asked = _asked(
-        base=base, margin=margin, min_efficiency=min_efficiency, budget=budget, seconds=seconds,
-        paths=paths,
-    )  # fmt: skip
-    _check_sides(asked, base, baseline, paths)
+    asked = _asked(given)
+    _check_sides(asked, given.gate["base"], baseline, given.gate["paths"])
     outputs = Outputs(report=report, markdown=markdown, junit=junit)
     outputs.check()
-    job = _job(
-        context,
-        {
-            "target": target, "devices": devices, "device": device,
-            "threads_per_device": threads_per_device, "timeout": timeout,
-            "allow_saves": allow_saves,
-        },
-        asked,
-    )  # fmt: skip
+    job = _job(given, asked)
     with _watched() as observer:
         if baseline is not None:
             from sfbench.collect.result import load_result
@@ -120,21 +92,16 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     sys.exit(_tell(outcome, outputs, as_json=as_json))
 
 
-def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
-    context: typer.Context,
-    target: TargetArgument,
-    devices: Devices = None,
-    device: Device = None,
-    threads_per_device: Threads = None,
-    seconds: Seconds = None,
-    timeout: Timeout = None,
-    allow_saves: Saves = None,
-    name: Annotated[str | None, typer.Option(help="Name of the result. [target and time]")] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for result folders. [results]")
-    ] = None,
+@takes(
+    Group(model=GateSettings, names=("seconds",)),
+    _JOB,
+    Group(model=Settings, names=("name", "output")),
+)
+def gate_record(
+    given: Given,
+    *,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a result of the same name.")
+        bool, typer.Option("--force", help="replace a result of the same name")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -144,15 +111,7 @@ def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
     from sfbench.cli.progress import TerminalObserver
     from sfbench.gating import runner
 
-    job = _job(
-        context,
-        {
-            "target": target, "devices": devices, "device": device, "timeout": timeout,
-            "allow_saves": allow_saves,
-            "threads_per_device": threads_per_device, "name": name, "output": output,
-        },
-        _asked(seconds=seconds),
-    )  # fmt: skip
+    job = _job(given, _asked(given))
     plan = runner.record_plan(job)
     check_writable(plan.output)
     with TerminalObserver(plan, Console(stderr=True)) as observer:
@@ -170,33 +129,21 @@ def gate_record(  # noqa: PLR0913, PLR0917 - each parameter is an option
     sys.exit(_recorded(finished.result) or (UsageError.exit_code if lacking else 0))
 
 
-def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option
-    context: typer.Context,
-    target: TargetArgument,
-    pairs: Annotated[int, typer.Option(help="A/A pairs to measure.", min=6, max=1000)] = 16,
-    margin: Margin = None,
-    budget: Budget = None,
-    seconds: Seconds = None,
-    devices: Devices = None,
-    device: Device = None,
-    threads_per_device: Threads = None,
-    timeout: Timeout = None,
-    allow_saves: Saves = None,
+@takes(Group(model=GateSettings, names=("margin", "budget", "seconds")), _JOB)
+def gate_calibrate(
+    given: Given,
+    *,
+    pairs: Annotated[
+        int,
+        typer.Option(help="A/A pairs to measure, at least 6 [16]", metavar="N", min=6, max=1000),
+    ] = 16,
     as_json: Json = False,
 ) -> None:
     """Tell what this machine can and cannot detect: script arguments go behind `--`."""
     from sfbench.gating import calibration_files, runner
     from sfbench.gating.output.terminal import render_calibration
 
-    job = _job(
-        context,
-        {
-            "target": target, "devices": devices, "device": device,
-            "threads_per_device": threads_per_device, "timeout": timeout,
-            "allow_saves": allow_saves,
-        },
-        _asked(margin=margin, budget=budget, seconds=seconds),
-    )  # fmt: skip
+    job = _job(given, _asked(given))
     check_writable(calibration_files.places())
     with _watched() as observer:
         found = runner.calibrate_here(job, observer, count=pairs)
@@ -214,11 +161,11 @@ def gate_calibrate(  # noqa: PLR0913, PLR0917 - each parameter is an option
     say(f"Calibration: {place}")
 
 
-def _asked(**given: Any) -> GateSettings:
+def _asked(given: Given) -> GateSettings:
     """What is special to the gate: from options, else from the settings."""
     from sfbench.plan.settings import load_gate_settings
 
-    return load_gate_settings(given, Path.cwd())
+    return load_gate_settings(given.gate, Path.cwd())
 
 
 def _check_sides(
@@ -233,12 +180,12 @@ def _check_sides(
         raise UsageError("--paths needs --base: a stored result does not tell what changed")
 
 
-def _job(context: typer.Context, given: dict[str, Any], asked: GateSettings) -> GateJob:
+def _job(given: Given, asked: GateSettings) -> GateJob:
     """What to run, from the options of a command."""
     from sfbench.gating.runner import gate_job
 
     command = shlex.join(["sfbench", *sys.argv[1:]])
-    return gate_job(given, context.obj or (), asked, command=command)
+    return gate_job(given.options, given.script_args, asked, command=command)
 
 
 @contextmanager

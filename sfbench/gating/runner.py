@@ -31,11 +31,9 @@ from sfbench.gating.statistics.judge import AgainstStored, Contrast, Judge, Pair
 from sfbench.gating.statistics.loop import Compared, Measure, PairLoop
 from sfbench.gating.statistics.schedule import pair_orders
 from sfbench.gating.stored import Stored, half_widths_of, parts_of, stored_base
-from sfbench.plan.machine import this_machine
-from sfbench.plan.planner import make_plan
-from sfbench.plan.settings import GateSettings, load_settings
+from sfbench.plan.options import GateSettings
+from sfbench.plan.request import planned
 from sfbench.plan.sweep_plan import SweepPlan
-from sfbench.plan.targets import resolve_target
 from sfbench.run.observer import Observer
 from sfbench.run.sweep import FinishedSweep, run_sweep
 
@@ -62,15 +60,12 @@ def gate_job(
     Raises:
         UsageError: an option, a setting or the target is wrong.
     """
-    machine = this_machine()
-    settings = load_settings(given, Path.cwd())
-    plan = make_plan(
-        settings, resolve_target(settings.target, script_args), machine, datetime.now()
-    )
+    asked_for = planned(given, script_args)
+    plan = asked_for.plan
     devices = max(plan.devices)
     return GateJob(
         plan=replace(plan, devices=(devices,), one_pass=True),
-        machine=machine,
+        machine=asked_for.machine,
         options=GateOptions(
             devices=devices,
             margin=asked.margin,

@@ -7,7 +7,7 @@ from datetime import datetime
 from sfbench.common.errors import UsageError
 from sfbench.common.schema import LADDER
 from sfbench.plan.machine import Machine
-from sfbench.plan.settings import Settings
+from sfbench.plan.options import Settings
 from sfbench.plan.sweep_plan import DeviceType, LaunchPlan, SweepPlan, Target
 
 EMULATED = "emulated"

@@ -6,8 +6,10 @@ import dataclasses
 import json
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sfbench.checks import run_checks
 from sfbench.checks.facts import launch_facts
@@ -20,6 +22,7 @@ from sfbench.launch.local import LocalLauncher
 from sfbench.launch.outcome import LaunchError
 from sfbench.plan.machine import Machine
 from sfbench.plan.planner import make_launches
+from sfbench.plan.request import Request, planned
 from sfbench.plan.sweep_plan import LaunchPlan, NodeJob, SweepPlan
 from sfbench.run.observer import Observer
 
@@ -49,6 +52,17 @@ class Checked:
     def failed(self) -> bool:
         """Whether some check failed."""
         return any(check.status == "fail" for check in self.checks)
+
+
+def check_request(given: Mapping[str, Any], script_args: tuple[str, ...]) -> Request:
+    """What to run for the checks of a target: ``device`` and ``timeout`` may be given.
+
+    Raises:
+        UsageError: an option, a setting or the target is wrong.
+    """
+    limit_s = NO_PROGRESS_S if given.get("timeout") is None else given["timeout"]
+    own = {"devices": [DEVICES], "timeout": limit_s, "rounds": 1}
+    return planned({**given, **own}, script_args)
 
 
 def run_check(plan: SweepPlan, machine: Machine, observer: Observer) -> Checked:

@@ -21,8 +21,8 @@ from sfbench.common.schema import LADDER
 from sfbench.plan import accelerators as module
 from sfbench.plan.accelerators import Accelerators, Gpu, accelerators, torch_build, visible
 from sfbench.plan.machine import Machine, this_machine
+from sfbench.plan.options import Settings
 from sfbench.plan.planner import make_plan
-from sfbench.plan.settings import Settings
 from sfbench.plan.sweep_plan import SweepPlan, Target
 from sfbench.probe.device import asks_for_a_device, home_of
 from sfbench.probe.rungs import unavailable_rungs

@@ -18,7 +18,8 @@ from typer.main import get_command
 from sfbench.cli.app import app
 from sfbench.cli.gate_command import EXIT_CODES
 from sfbench.common import errors
-from sfbench.plan.settings import GateSettings, Settings, load_gate_settings, load_settings
+from sfbench.plan.options import GateSettings, Settings
+from sfbench.plan.settings import load_gate_settings, load_settings
 
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = ROOT / "docs" / "command-line.md"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sfbench.gating.checkouts.paths import touched
-from sfbench.plan.settings import GateSettings
+from sfbench.plan.options import GateSettings
 
 GITHUB = Path(__file__).parents[2] / ".github"
 ACTION = GITHUB / "actions" / "gate"

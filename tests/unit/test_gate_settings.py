@@ -12,7 +12,8 @@ from gate_commands import BASE, SCRIPT, SLOWER, TWO, Gate, Launches, git
 from sfbench import api
 from sfbench.common.errors import UsageError
 from sfbench.gating.output import writer
-from sfbench.plan.settings import GateSettings, load_gate_settings
+from sfbench.plan.options import GateSettings
+from sfbench.plan.settings import load_gate_settings
 
 HERE: dict[str, Any] = {"devices": 2, "device": "cpu"}
 

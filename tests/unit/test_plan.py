@@ -15,6 +15,7 @@ from sfbench.common.errors import UsageError
 from sfbench.common.schema import LADDER
 from sfbench.plan import machine as machine_module
 from sfbench.plan.machine import Machine
+from sfbench.plan.options import Settings
 from sfbench.plan.planner import (
     best_possible_efficiency,
     make_launches,
@@ -22,7 +23,7 @@ from sfbench.plan.planner import (
     oversubscribed,
     pinning,
 )
-from sfbench.plan.settings import Settings, load_settings
+from sfbench.plan.settings import load_settings
 from sfbench.plan.sweep_plan import SweepPlan, Target
 from sfbench.plan.targets import resolve_target, workloads
 

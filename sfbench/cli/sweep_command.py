@@ -1,0 +1,186 @@
+"""``sfbench sweep``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfbench.cli.console import say
+from sfbench.cli.options import SWEEP_OPTIONS, Given, Group, Json, takes
+from sfbench.cli.results import print_result, write_report
+from sfbench.common.errors import InterruptedSweep, UsageError
+from sfbench.common.files import check_writable
+from sfbench.plan.options import Settings
+
+if TYPE_CHECKING:
+    from sfbench.common.schema import SweepResult
+    from sfbench.plan.sweep_plan import SweepPlan
+    from sfbench.run.sweep import FinishedSweep
+
+
+@takes(Group(model=Settings, names=SWEEP_OPTIONS), target=False)
+def sweep(  # noqa: PLR0913 - each parameter is an option
+    given: Given,
+    *,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="where the HTML report goes [reports/NAME.html]", metavar="PATH"),
+    ] = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help="write no HTML report")] = False,
+    as_json: Json = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="replace a result of the same name")
+    ] = False,
+    suite: Annotated[
+        bool,
+        typer.Option(
+            "--suite",
+            help="every reference workload in turn, one report with a part for each; takes no "
+            "TARGET. Results are named NAME-WORKLOAD; `--json` prints "
+            '`{"schema": 1, "suite": [...]}`',
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="print what would run and for how long, and run nothing"),
+    ] = False,
+) -> None:
+    """Measure how a training script scales: script arguments go behind `--`."""
+    plans = _suite_plans(given) if suite else [_plan(given)]
+    if dry_run:
+        _print_plans(plans, as_json=as_json)
+        return
+    if report is not None and not no_report:
+        check_writable(report.parent)
+    finished = _run_all(plans, replace=force)
+    if suite and as_json:
+        _print_suite([f.result for f in finished])
+    else:
+        for one in finished:
+            print_result(one.result, as_json=as_json)
+    # The table comes first: should the report fail, nothing that was measured is lost.
+    if not no_report:
+        first = finished[0].stored or plans[0].result_dir
+        title = first.name if len(plans) == 1 else _suite_name(plans)
+        write_report([f.result for f in finished], report or Path("reports") / f"{title}.html")
+    for one in finished:
+        say(f"sfbench: {one.unwritten}" if one.stored is None else _where(one.stored, one.result))
+    sys.exit(max(_exit_code(one) for one in finished))
+
+
+def _where(stored: Path, result: SweepResult) -> str:
+    if stored.name == result.name:
+        return f"Result: {stored}"
+    return f"Result: {stored} (the {result.name} that is there stays)"
+
+
+def _print_plans(plans: list[SweepPlan], *, as_json: bool) -> None:
+    documents = [_described(plan) for plan in plans]
+    if as_json:
+        sys.stdout.write(json.dumps({"schema": 1, "plans": documents}, indent=2) + "\n")
+        return
+    for plan, document in zip(plans, documents, strict=True):
+        counts = ", ".join(map(str, plan.devices))
+        sys.stdout.write(
+            f"{shlex.join([document['script'], *plan.target.args])}\n"
+            f"  {document['launches']} launches: {counts} {plan.device_type} devices, "
+            f"{plan.threads_per_device} threads each, {plan.rounds} rounds\n"
+            f"  measures for at most {document['measuring_s']:g} s; each launch also starts, warms "
+            "up and ends\n"
+            f"  result: {plan.result_dir}\n"
+        )
+
+
+def _described(plan: SweepPlan) -> dict[str, Any]:
+    return {
+        "script": str(plan.target.script),
+        "script_args": list(plan.target.args),
+        "devices": list(plan.devices),
+        "device_type": plan.device_type,
+        "threads_per_device": plan.threads_per_device,
+        "scaling": plan.scaling,
+        "rounds": plan.rounds,
+        "rungs": list(plan.rungs),
+        "launches": plan.rounds * len(plan.devices),
+        "measuring_s": plan.seconds * len(plan.devices),
+        "result": str(plan.result_dir),
+    }
+
+
+def _plan(given: Given, **changed: Any) -> SweepPlan:
+    from sfbench.plan.request import planned
+
+    return planned({**given.options, **changed}, given.script_args).plan
+
+
+def _suite_plans(given: Given) -> list[SweepPlan]:
+    """One plan for each reference workload; their results are named after it."""
+    from sfbench.plan.targets import workloads as known
+
+    if given.options["target"] is not None or given.script_args:
+        raise UsageError("--suite runs every reference workload: it takes no TARGET and no `--`.")
+    name = given.options["name"] or f"suite-{datetime.now():%Y%m%d-%H%M%S}"
+    return [_plan(given, target=w.name, name=f"{name}-{w.name}") for w in known()]
+
+
+def _suite_name(plans: list[SweepPlan]) -> str:
+    return plans[0].name.removesuffix(f"-{plans[0].target.name}")
+
+
+def _run_all(plans: list[SweepPlan], *, replace: bool) -> list[FinishedSweep]:
+    """Run plans in turn; after Ctrl-C the rest is not begun, and what is finished is kept."""
+    from sfbench.collect.result_folder import check_free
+
+    for plan in plans:
+        check_writable(plan.output)
+        check_free(plan.result_dir, replace=replace)
+    finished: list[FinishedSweep] = []
+    for plan in plans:
+        finished.append(_run(plan, replace=replace))
+        if finished[-1].result.interrupted:
+            break
+    return finished
+
+
+def _run(plan: SweepPlan, *, replace: bool) -> FinishedSweep:
+    from rich.console import Console
+
+    from sfbench.cli.progress import TerminalObserver
+    from sfbench.plan.machine import this_machine
+    from sfbench.run.sweep import run_sweep
+
+    command = shlex.join(["sfbench", *sys.argv[1:]])
+    with TerminalObserver(plan, Console(stderr=True)) as observer:
+        return run_sweep(plan, this_machine(), observer, command=command, replace=replace)
+
+
+def _print_suite(results: list[SweepResult]) -> None:
+    """One JSON document: the results of a suite in order."""
+    from sfbench.collect.result import to_json
+
+    parts = ",\n".join(to_json(result).rstrip() for result in results)
+    sys.stdout.write(f'{{"schema": 1, "suite": [\n{parts}\n]}}\n')
+
+
+def _exit_code(finished: FinishedSweep) -> int:
+    """0 good; 5 where a point failed (4 where none could be measured and no script is to blame).
+
+    2 where all is well but the result could not be written.
+    """
+    result = finished.result
+    if result.interrupted:
+        return InterruptedSweep.exit_code
+    failed = [point for point in result.points if point.status != "ok"]
+    if not failed:
+        return 0 if finished.stored is not None else UsageError.exit_code
+    for point in failed:
+        say(f"sfbench: {point.error}")
+    if len(failed) == len(result.points) and not any(p.script_fault for p in failed):
+        return 4
+    return 5

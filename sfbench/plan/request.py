@@ -1,0 +1,35 @@
+"""From what a person asked for to a plan for this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sfbench.plan.machine import Machine, this_machine
+from sfbench.plan.planner import make_plan
+from sfbench.plan.settings import load_settings
+from sfbench.plan.sweep_plan import SweepPlan
+from sfbench.plan.targets import resolve_target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is to be run, and on what."""
+
+    plan: SweepPlan
+    machine: Machine
+
+
+def planned(given: Mapping[str, Any], script_args: tuple[str, ...] = ()) -> Request:
+    """The plan of options (None: not given), the settings of the project, and this machine.
+
+    Raises:
+        UsageError: an option, a setting or the target is wrong.
+    """
+    machine = this_machine()
+    settings = load_settings(dict(given), Path.cwd())
+    target = resolve_target(settings.target, script_args)
+    return Request(plan=make_plan(settings, target, machine, datetime.now()), machine=machine)
