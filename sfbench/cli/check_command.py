@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from sfbench.cli.console import terminal
+from sfbench.cli.console import say, terminal
 from sfbench.cli.options import Given, Group, Json, takes
+from sfbench.common.errors import ScriptError
 from sfbench.plan.options import Settings
 
 _OPTIONS = Group(
@@ -27,4 +28,7 @@ def check(given: Given, *, as_json: Json = False) -> None:
         from sfbench.report.check_table import render_checks
 
         sys.stdout.write(render_checks(checked.checks, *terminal()))
+    if checked.crash is not None:
+        say(f"sfbench: {checked.crash}")
+        sys.exit(ScriptError.exit_code)
     sys.exit(1 if checked.failed else 0)
