@@ -23,6 +23,9 @@ DISTURBED = 4.0
 MAX_DISTURBED = 1 / 3
 """Where a larger part of the cycles has disturbances they belong to the job."""
 
+FACTOR_STEPS = 20
+"""Turns of the alternating means, which converge geometrically."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cycles:
@@ -98,7 +101,8 @@ def _disturbed(kept: pd.DataFrame, solo: pd.DataFrame) -> pd.MultiIndex:
 def filled_solo(cycles: Cycles) -> Array:
     """Solo times with a rank's missing cycles estimated: the rank's mean plus the cycle's drift.
 
-    Not every rank need have a turn in every cycle. nan remains where a rank had none at all.
+    Not every rank need have a turn in every cycle; where one had none in a launch, its ratio to the
+    others is taken from the other launches. nan remains where a rank had no turn at all.
     """
     filled = cycles.solo_s.copy()
     for launch in np.unique(cycles.launch):
@@ -109,7 +113,21 @@ def filled_solo(cycles: Cycles) -> Array:
             means = np.nanmean(table, axis=0)
             drift = np.nanmean(table - means, axis=1, keepdims=True)
             filled[here] = np.where(known, table, means + drift)
-    return filled
+    return np.where(np.isfinite(filled), filled, _by_factors(filled))
+
+
+def _by_factors(solo_s: Array) -> Array:
+    """Solo times as a factor of the rank times one of the cycle, by alternating means of logs."""
+    known: npt.NDArray[np.bool_] = np.asarray(np.isfinite(solo_s))
+    if not known.any(axis=0).all() or known.all():
+        return solo_s
+    logs = np.where(known, np.log(np.where(known, solo_s, 1.0)), 0.0)
+    rank, cycle = np.zeros(solo_s.shape[1]), np.zeros(len(solo_s))
+    for _ in range(FACTOR_STEPS):
+        cycle = ((logs - rank) * known).sum(axis=1) / np.maximum(1, known.sum(axis=1))
+        rank = ((logs - cycle[:, None]) * known).sum(axis=0) / known.sum(axis=0)
+    fitted: Array = np.exp(cycle[:, None] + rank)
+    return np.where(known.any(axis=1, keepdims=True), fitted, np.nan)
 
 
 def _per_cycle(kept: pd.DataFrame, rung: str, column: str, index: pd.MultiIndex) -> Array:

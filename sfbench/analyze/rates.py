@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from sfbench.analyze.intervals import Array
+from sfbench.common.schema import STEP_COLUMNS
 
 WHOLE_BLOCK = 0.5
 """A block with fewer steps than this part of the usual says little by itself."""
@@ -99,3 +101,15 @@ def _launch_rate(blocks: pd.DataFrame) -> LaunchRate:
         log_blocks=np.log(samples[whole] / seconds[whole]),
         log_step_s=np.log(seconds[whole] / steps[whole]),
     )
+
+
+def log_rate(table: Array) -> float | None:
+    """Logarithm of a launch's samples/s, straight from its step table; None without train steps.
+
+    For the schedule alone, while a sweep runs: neither warmup nor other work is looked for.
+    """
+    columns = {name: place for place, name in enumerate(STEP_COLUMNS)}
+    train = table[(table[:, columns["measured"]] == 1) & (table[:, columns["rung"]] == 0)]
+    seconds = float(train[:, columns["step_s"]].sum())
+    samples = float(train[:, columns["samples"]].sum())
+    return math.log(samples / seconds) if seconds > 0 and samples > 0 else None

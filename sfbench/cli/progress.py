@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from sfbench.common import units
 from sfbench.launch.outcome import LaunchOutcome
 from sfbench.launch.outcome import Progress as LaunchProgress
+from sfbench.plan.rounds import expected_launches
 from sfbench.plan.sweep_plan import LaunchPlan, SweepPlan
 
 
@@ -31,7 +32,7 @@ class TerminalObserver:
             disable=not self._animated,
         )
         self._task: TaskID = self._bar.add_task("sweep", total=1.0, what="")
-        self._launches = plan.rounds * len(plan.devices)
+        self._launches = expected_launches(plan)
         self._ended = 0
         self._began = time.monotonic()
 

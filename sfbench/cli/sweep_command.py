@@ -87,10 +87,11 @@ def _print_plans(plans: list[SweepPlan], *, as_json: bool) -> None:
         return
     for plan, document in zip(plans, documents, strict=True):
         counts = ", ".join(map(str, plan.devices))
+        about = "about " if plan.rounds is None else ""
         sys.stdout.write(
             f"{shlex.join([document['script'], *plan.target.args])}\n"
-            f"  {document['launches']} launches: {counts} {plan.device_type} devices, "
-            f"{plan.threads_per_device} threads each, {plan.rounds} rounds\n"
+            f"  {about}{document['launches']} launches: {counts} {plan.device_type} devices, "
+            f"{plan.threads_per_device} threads each, {document['rounds']} rounds\n"
             f"  measures for at most {document['measuring_s']:g} s; each launch also starts, warms "
             "up and ends\n"
             f"  result: {plan.result_dir}\n"
@@ -98,6 +99,8 @@ def _print_plans(plans: list[SweepPlan], *, as_json: bool) -> None:
 
 
 def _described(plan: SweepPlan) -> dict[str, Any]:
+    from sfbench.plan.rounds import expected_launches
+
     return {
         "script": str(plan.target.script),
         "script_args": list(plan.target.args),
@@ -105,9 +108,9 @@ def _described(plan: SweepPlan) -> dict[str, Any]:
         "device_type": plan.device_type,
         "threads_per_device": plan.threads_per_device,
         "scaling": plan.scaling,
-        "rounds": plan.rounds,
+        "rounds": plan.rounds or "auto",
         "rungs": list(plan.rungs),
-        "launches": plan.rounds * len(plan.devices),
+        "launches": expected_launches(plan),
         "measuring_s": plan.seconds * len(plan.devices),
         "result": str(plan.result_dir),
     }

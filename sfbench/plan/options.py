@@ -89,10 +89,14 @@ class Settings(BaseModel):
         ),
     ] = "auto"
     rounds: Annotated[
-        int,
-        Shown("R"),
-        Field(ge=1, le=100, description="how often the device counts are visited, in turn"),
-    ] = 3
+        Literal["auto"] | int,
+        Shown("auto|R", expected="auto, or a number from 1 to 100"),
+        Field(
+            description="how often the device counts are visited, in turn; `auto`: eight short "
+            "launches of each, fewer (at least three) where starting one or one of its cycles takes "
+            "long, and more of the count whose interval needs them from the time that others leave"
+        ),
+    ] = "auto"
     rungs: Annotated[
         Literal["all", "train"],
         Shown("all|train"),
@@ -142,9 +146,16 @@ class Settings(BaseModel):
             raise ValueError("device counts are whole numbers from 1 up, as in 1,2,4,8")
         return tuple(sorted(set(value)))
 
-    @field_validator("warmup", mode="before")
+    @field_validator("rounds")
     @classmethod
-    def _warmup(cls, value: Any) -> Any:
+    def _rounds_range(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and not 1 <= value <= 100:
+            raise ValueError("auto, or a number from 1 to 100")
+        return value
+
+    @field_validator("warmup", "rounds", mode="before")
+    @classmethod
+    def _number(cls, value: Any) -> Any:
         if isinstance(value, str) and value.isdigit():
             return int(value)
         return value

@@ -1,4 +1,4 @@
-"""Settings and the machine become a SweepPlan; a plan becomes launches. Pure."""
+"""Settings and the machine become a SweepPlan; the settings of its launches. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sfbench.common.errors import UsageError
 from sfbench.common.schema import LADDER
 from sfbench.plan.machine import Machine
 from sfbench.plan.options import Settings
-from sfbench.plan.sweep_plan import DeviceType, LaunchPlan, SweepPlan, Target
+from sfbench.plan.sweep_plan import DeviceType, SweepPlan, Target
 
 EMULATED = "emulated"
 """The reference workload that runs on the host, whatever devices there are."""
@@ -34,7 +34,7 @@ def make_plan(settings: Settings, target: Target, machine: Machine, now: datetim
         seconds=settings.seconds,
         precision=settings.precision,
         warmup_steps=settings.warmup if isinstance(settings.warmup, int) else None,
-        rounds=settings.rounds,
+        rounds=settings.rounds if isinstance(settings.rounds, int) else None,
         rungs=LADDER if settings.rungs == "all" else ("train",),
         threads_per_device=threads,
         timeout_s=settings.timeout,
@@ -42,27 +42,6 @@ def make_plan(settings: Settings, target: Target, machine: Machine, now: datetim
         output=settings.output,
         allow_saves=settings.allow_saves,
     )
-
-
-def make_launches(plan: SweepPlan, machine: Machine) -> tuple[LaunchPlan, ...]:
-    """Every launch, in order: the device counts in turn in each round, the next round backwards.
-
-    Going there and back again keeps a slow drift of the machine from favouring one count.
-    """
-    launches: list[LaunchPlan] = []
-    for round_ in range(plan.rounds):
-        order = plan.devices if round_ % 2 == 0 else tuple(reversed(plan.devices))
-        for devices in order:
-            launch = LaunchPlan(
-                index=len(launches),
-                round=round_,
-                devices=devices,
-                cores=pinning(plan, devices, machine),
-                seconds=plan.seconds / plan.rounds,
-                seed=FIRST_SEED + len(launches),
-            )
-            launches.append(launch)
-    return tuple(launches)
 
 
 def pinning(plan: SweepPlan, devices: int, machine: Machine) -> tuple[tuple[int, ...], ...] | None:

@@ -38,7 +38,8 @@ class SweepPlan:
     """Measuring budget per point, over all its rounds, in seconds."""
     precision: float = 0.01
     warmup_steps: int | None = None
-    rounds: int = 3
+    rounds: int | None = None
+    """How often each device count is visited; None: as often as ``seconds`` pays for."""
     rungs: tuple[Rung, ...] = ("train",)
     one_pass: bool = False
     """A launch visits each rung once, not in cycles: what a gate needs."""
@@ -71,6 +72,8 @@ class LaunchPlan:
     seconds: float
     """Measuring budget of this launch."""
     seed: int
+    cycles: int | None = None
+    """Cycles to divide that into; None: as many as one launch alone needs."""
 
     @property
     def log_name(self) -> str:

@@ -24,8 +24,10 @@ MIN_WARMUP_STEPS = 10
 STEADY_MIN_STEPS = 25
 """MSER-5 needs five batches of five."""
 WARMUP_CAP = 0.3
-"""Part of the budget (at least WARMUP_CAP_S) after which warmup is not waited for any longer."""
+"""Part of the budget after which warmup is not waited for any longer; at least WARMUP_CAP_S,"""
 WARMUP_CAP_S = 2.0
+WARMUP_CAP_SHORT = 0.6
+"""but not more than this part of a short one."""
 SKIP_TRAIN = 10
 """Steps that pass unmeasured when the real loader takes over again (or as many as were drained)."""
 SKIP_TRAIN_S = 1.0
@@ -38,12 +40,16 @@ FILL_STEPS = 3
 the host is ahead of it again."""
 FILL_S = 0.2
 """And after another rung, or parked, its clock has to come back first: so long at least."""
+MIN_STEPS = 4
+"""Measured steps of a block."""
 MIN_BLOCKS = 3
 PASS_TRAIN_BLOCKS, PASS_BLOCKS = 8, 4
 """Blocks of ``train``, and of every other rung, where each is visited once."""
 MIN_CYCLES = 2
-CYCLES_AIMED = 6
 CURVE_CYCLES = 3
+"""Repeats of the batch curve in a launch by itself; in one of many, one for every two cycles."""
+WHOLE_TURNS = 2
+"""Up to so many ranks all have their solo turn in every cycle; of more, half in each."""
 _CURVE: tuple[Rung, ...] = ("half", "solo", "double")
 LOOKS = (6, 12, 24, 48, 96, 192)
 """Blocks or cycles after which the precision is looked at: fixed beforehand, since looking after
@@ -122,6 +128,7 @@ class Pace:
         self._step_s = 0.01
         self._began = 0.0
         self._warmed = 0
+        self._order: list[int] = []
         self.figures = Figures()
         self._run = self._schedule()
         next(self._run)
@@ -162,7 +169,8 @@ class Pace:
             return len(times) >= self._options.warmup_steps
         if len(times) < MIN_WARMUP_STEPS:
             return False
-        if elapsed_s > max(WARMUP_CAP_S, WARMUP_CAP * self._options.seconds):
+        seconds = self._options.seconds
+        if elapsed_s > max(min(WARMUP_CAP_S, WARMUP_CAP_SHORT * seconds), WARMUP_CAP * seconds):
             return True
         return len(times) >= STEADY_MIN_STEPS and settled(np.asarray(times))
 
@@ -199,16 +207,17 @@ class Pace:
     def _ladder(self, facts: BlockFacts) -> Generator[Command, BlockFacts, None]:
         previous: Rung = "train"
         cycle, longest = 0, 0.0
-        steps = self._ladder_steps()
+        halves = self._in_halves()
+        steps = self._ladder_steps(halves)
         # One cycle longer than the whole budget has to do.
         while not self._enough(
             facts.now_s + 0.6 * longest,
             cycle,
-            MIN_CYCLES if longest < self._options.seconds else 1,
+            MIN_CYCLES if halves or longest < self._options.seconds else 1,
         ):
             began = facts.now_s
             for rung in self._random.sample(self._rungs, len(self._rungs)):
-                for turn in self._turns(rung):
+                for turn in self._turns(rung, cycle, halves):
                     facts = yield self._ladder_command(rung, previous, steps, turn, cycle)
                     previous = rung
                     if rung == "train":
@@ -220,25 +229,42 @@ class Pace:
 
     def _curve(self, steps: int, cycle: int) -> Generator[Command, BlockFacts, None]:
         """Half, single and double batches close together, at the end: see docs/statistics.md."""
-        for repeat in range(CURVE_CYCLES):
+        for repeat in range(min(CURVE_CYCLES, max(1, self._options.cycles // 2))):
             for rung in self._random.sample(_CURVE, len(_CURVE)):
                 yield self._command(rung, steps, skip=SKIP_OTHER, turn=0, cycle=cycle + repeat)
 
-    def _ladder_steps(self) -> int:
-        """Measured steps of a block, so that ``CYCLES_AIMED`` cycles fill the budget."""
-        more_turns = ("solo" in self._rungs) * (self._world_size - 1)
+    def _in_halves(self) -> bool:
+        """Whether two cycles at least will be made, so that half of the ranks run alone in each."""
+        if self._world_size <= WHOLE_TURNS:
+            return False
+        shortest = (MIN_STEPS + SKIP_OTHER) * (len(self._rungs) + 1 + self._world_size)
+        return shortest * self._step_s < self._options.seconds
+
+    def _ladder_steps(self, halves: bool) -> int:
+        """Measured steps of a block, so that ``options.cycles`` cycles fill the budget."""
+        turns = -(-self._world_size // 2) if halves else self._world_size
+        more_turns = ("solo" in self._rungs) * (turns - 1)
         parts = len(self._rungs) + 1 + more_turns
         before_train = self._queued + self._skip_train("cached")
         unmeasured = before_train + self._fill() * (len(self._rungs) - 1 + more_turns)
-        budget = self._options.seconds / (CYCLES_AIMED * self._step_s)
+        budget = self._options.seconds / (self._options.cycles * self._step_s)
         # Half a part more for the steps that pass at random.
         steps = min((budget - unmeasured) / (parts + 0.5), self._options.block_s / self._step_s)
-        return min(64, max(4, round(steps)))
+        return min(64, max(MIN_STEPS, round(steps)))
 
-    def _turns(self, rung: Rung) -> list[int]:
+    def _turns(self, rung: Rung, cycle: int = 0, halves: bool = False) -> list[int]:
+        """Who runs: all at once, or in the solo rung one after the other.
+
+        In halves each two cycles have a turn of every rank; who comes first is drawn anew.
+        """
         if rung != "solo":
             return [-1]
-        return self._random.sample(range(self._world_size), self._world_size)
+        if cycle % 2 == 0 or not halves:
+            self._order = self._random.sample(range(self._world_size), self._world_size)
+        if not halves:
+            return self._order
+        middle = -(-self._world_size // 2)
+        return self._order[:middle] if cycle % 2 == 0 else self._order[middle:]
 
     def _ladder_command(
         self, rung: Rung, previous: Rung, steps: int, turn: int, cycle: int

@@ -51,6 +51,10 @@ HEARTBEAT_COLUMNS = (
 PHASES = ("starting", "script", "discovery", "warmup", "measuring", "done", "script-ended")
 
 
+LONE_CYCLES = 6
+"""Cycles in which one launch says something by itself."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeOptions:
     """How the probe measures inside a rank."""
@@ -74,6 +78,8 @@ class ProbeOptions:
     """What the script writes stays: no guard of the user's files."""
     seed: int = 0
     """Seeds the order of rungs; the same on all ranks."""
+    cycles: int = LONE_CYCLES
+    """Cycles that ``seconds`` are divided into; fewer where there are many launches."""
     checks: bool = False
     """Watch only for faults (``sfbench check``): measure nothing, visit several epochs."""
     may_shorten: bool = True

@@ -21,8 +21,8 @@ from sfbench.guard.scratch import is_kept, keep, new_scratch, scratch
 from sfbench.launch.local import LocalLauncher
 from sfbench.launch.outcome import LaunchError
 from sfbench.plan.machine import Machine
-from sfbench.plan.planner import make_launches
 from sfbench.plan.request import Request, planned
+from sfbench.plan.rounds import next_launch
 from sfbench.plan.sweep_plan import LaunchPlan, NodeJob, SweepPlan
 from sfbench.run.observer import Observer
 
@@ -113,7 +113,8 @@ def to_json(checked: Checked) -> str:
 
 
 def _watch(plan: SweepPlan, machine: Machine, logs: Path, observer: Observer) -> MeasuredLaunch:
-    (launch,) = make_launches(plan, machine)
+    launch = next_launch(plan, machine, ())
+    assert launch is not None
     with LocalLauncher(threads=plan.threads_per_device, device_type=plan.device_type) as launcher:
         measured = _launch(launcher, plan, launch, logs, observer, may_shorten=True)
         if _may_be_ours(measured):

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from sfbench.analyze.points import analyze
+from sfbench.analyze.rates import log_rate
 from sfbench.checks import run_checks
 from sfbench.checks.facts import sweep_facts
 from sfbench.collect.environment import environment, script_state, script_warnings
@@ -23,8 +24,9 @@ from sfbench.guard.scratch import scratch
 from sfbench.launch.local import LocalLauncher
 from sfbench.launch.outcome import LaunchError, LaunchOutcome
 from sfbench.plan.machine import Machine
-from sfbench.plan.planner import make_launches
+from sfbench.plan.rounds import Launched, next_launch
 from sfbench.plan.sweep_plan import LaunchPlan, NodeJob, SweepPlan
+from sfbench.protocol.records import LONE_CYCLES
 from sfbench.run.observer import Observer
 
 
@@ -98,12 +100,10 @@ def run_sweep(
 def _launch_all(
     plan: SweepPlan, machine: Machine, logs_dir: Path, observer: Observer
 ) -> tuple[list[MeasuredLaunch], bool]:
-    """Run every launch in turn. A count that has only failed so far is not tried again."""
+    """Run every launch in turn, as ``next_launch`` says."""
     measured: list[MeasuredLaunch] = []
     with LocalLauncher(threads=plan.threads_per_device, device_type=plan.device_type) as launcher:
-        for launch in make_launches(plan, machine):
-            if _hopeless(measured, launch.devices):
-                continue
+        while launch := next_launch(plan, machine, [_launched(one) for one in measured]):
             try:
                 measured.append(run_launch(plan, launch, logs_dir, observer, launcher.run))
             except KeyboardInterrupt:
@@ -111,9 +111,17 @@ def _launch_all(
     return measured, False
 
 
-def _hopeless(measured: Sequence[MeasuredLaunch], devices: int) -> bool:
-    outcomes = [m.outcome.status for m in measured if m.plan.devices == devices]
-    return bool(outcomes) and "ok" not in outcomes
+def _launched(one: MeasuredLaunch) -> Launched:
+    """What a launch tells about those that follow."""
+    record = one.record
+    return Launched(
+        devices=one.plan.devices,
+        round=one.plan.round,
+        ok=one.outcome.status == "ok",
+        measured_s=record.measured_s if record is not None else 0.0,
+        wall_s=one.outcome.wall_s,
+        log_rate=log_rate(one.steps) if one.steps is not None else None,
+    )
 
 
 def run_launch(
@@ -157,6 +165,7 @@ def _node_job(
                 global_batch=plan.global_batch,
                 allow_saves=plan.allow_saves,
                 seed=launch.seed,
+                cycles=launch.cycles or LONE_CYCLES,
             ),
         ),
         nproc=launch.devices,

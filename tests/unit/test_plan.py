@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +21,16 @@ from sfbench.plan.machine import Machine
 from sfbench.plan.options import Settings
 from sfbench.plan.planner import (
     best_possible_efficiency,
-    make_launches,
     make_plan,
     oversubscribed,
     pinning,
 )
+from sfbench.plan.rounds import Launched, next_launch
 from sfbench.plan.settings import load_settings
-from sfbench.plan.sweep_plan import SweepPlan, Target
+from sfbench.plan.sweep_plan import LaunchPlan, SweepPlan, Target
 from sfbench.plan.targets import resolve_target, workloads
 
+Cost = Callable[[LaunchPlan], Launched]
 NOW = datetime(2026, 3, 1, 12, 30, 5)
 TWO_CORES = Machine(cores=(0, 1), quota=None, gpus=())
 TARGET = Target(name="train", script=Path("/x/train.py"), is_workload=False)
@@ -105,6 +109,73 @@ def test_what_cannot_run_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(UsageError, match=words):
         plan(replace(TWO_CORES, gpus=("H200",) * gpus), **options)
+
+
+def make_launches(made: SweepPlan, machine: Machine, cost: Cost | None = None) -> list[LaunchPlan]:
+    """All launches of a sweep in which each costs and brings what ``cost`` says."""
+    launches: list[LaunchPlan] = []
+    done: list[Launched] = []
+    while launch := next_launch(made, machine, done):
+        launches.append(launch)
+        bare = Launched(devices=launch.devices, round=launch.round, ok=True)
+        done.append(cost(launch) if cost else bare)
+    return launches
+
+
+def short(launch: LaunchPlan, *, starting_s: float = 1.0, at_least_s: float = 0.0) -> Launched:
+    """A launch that takes its time and some more to start; rates scatter by 10 %."""
+    measured_s = max(at_least_s, launch.seconds)
+    return Launched(
+        devices=launch.devices,
+        round=launch.round,
+        ok=True,
+        measured_s=measured_s,
+        wall_s=measured_s + starting_s,
+        log_rate=0.1 * (-1) ** launch.round,
+    )
+
+
+def test_many_short_launches_share_the_budget() -> None:
+    launches = make_launches(plan(devices="1,2", seconds=12), TWO_CORES, short)
+    assert Counter(x.devices for x in launches) == {1: 8, 2: 8}
+    assert sum(x.seconds for x in launches if x.devices == 2) == pytest.approx(12)
+    assert [x.devices for x in launches[:4]] == [1, 2, 2, 1]
+
+
+def test_where_starting_is_dear_fewer_launches_measure_longer() -> None:
+    launches = make_launches(
+        plan(devices="2", seconds=12), TWO_CORES, partial(short, starting_s=3.0)
+    )
+    assert len(launches) == 4
+    assert sum(x.seconds for x in launches) == pytest.approx(12)
+
+
+def test_slow_steps_do_not_multiply_the_budget() -> None:
+    # GIVEN steps so slow that no launch takes less than 6 of 12 s
+    launches = make_launches(
+        plan(devices="1,2", seconds=12), TWO_CORES, partial(short, at_least_s=6.0)
+    )
+    assert Counter(x.devices for x in launches) == {1: 3, 2: 3}
+
+
+def test_time_goes_to_the_count_whose_interval_needs_it() -> None:
+    # GIVEN launches that agree at 1 device and scatter at 2
+    def cost(launch: LaunchPlan) -> Launched:
+        return replace(short(launch), log_rate=0.0) if launch.devices == 1 else short(launch)
+
+    counts = Counter(x.devices for x in make_launches(plan(devices="1,2"), TWO_CORES, cost))
+    # THEN 1 device ends at the look, and 2 devices get what it leaves
+    assert counts[1] == 6
+    assert counts[2] > 8
+
+
+def test_a_count_that_only_fails_is_tried_once() -> None:
+    def cost(launch: LaunchPlan) -> Launched:
+        return replace(short(launch), ok=launch.devices == 1, log_rate=None)
+
+    counts = Counter(x.devices for x in make_launches(plan(devices="1,2"), TWO_CORES, cost))
+    assert counts[2] == 1
+    assert counts[1] >= 8
 
 
 def test_counts_are_visited_in_turn_there_and_back_again() -> None:
