@@ -75,10 +75,10 @@ class Options:
 
 
 def defaults(device_type: str) -> dict[str, Any]:
-    """Sizes that suit a CPU core (a step of tens of milliseconds) or a GPU."""
+    """Sizes that suit a CPU core (a step of some ten milliseconds) or a GPU."""
     if device_type == "cuda":
         return {"model": "resnet50", "width": 64, "image_px": 224, "batch_size": 128, "workers": 8}
-    return {"model": "resnet18", "width": 16, "image_px": 64, "batch_size": 16, "workers": 2}
+    return {"model": "resnet10", "width": 16, "image_px": 48, "batch_size": 16, "workers": 2}
 
 
 def parse_options(argv: Sequence[str] | None, device_type: str) -> Options:

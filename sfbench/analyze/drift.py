@@ -1,68 +1,79 @@
 """Efficiency with the machine's drift taken out, through the solo rung of each launch.
 
 A solo step is the same work at every device count of a weak-scaling sweep. Where the machine was
-slower during the launches at N than during those at 1, solo steps were too, and
+slower during the launches at N than during those at 1, solo steps were too. So the part of a train
+step that one device's work takes by itself, solo / train, is compared between the counts:
 
-    efficiency * solo_s(N) / solo_s(1)
-
-is what N devices would have reached without that.
+    (solo_s / train_s at N) / (solo_s / train_s at 1)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from sfbench.analyze.cycles import Cycles, filled_solo
-from sfbench.analyze.efficiency import paired_spread
-from sfbench.analyze.intervals import Array, difference_spread, ratio_interval, spread
+from sfbench.analyze.intervals import (
+    OWN_LAUNCHES,
+    Array,
+    Spread,
+    difference_spread,
+    ratio_interval,
+    spread,
+)
 from sfbench.common.schema import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SoloBasis:
-    """A point's solo steps beside its train steps."""
+    """A point's solo steps beside its train steps, by launch."""
 
-    solo_s: float
-    """Mean solo step of the ranks that are not slow."""
-    log_ratios: tuple[Array, ...]
-    """For each launch, log(solo step / train step) of each cycle."""
-    rounds: tuple[int, ...]
-    """The round of each launch."""
+    log_cycles: tuple[Array, ...]
+    """log(solo step / train step) of each cycle."""
+    log_launches: Array
+    """log(sum of solo steps / sum of train steps) of each launch: a mean of the cycles' own
+    logarithms would weigh a rare long step too little."""
 
 
-def solo_basis(cycles: Cycles, slow: int | None, rounds: Mapping[int, int]) -> SoloBasis | None:
+def solo_basis(cycles: Cycles, slow: int | None) -> SoloBasis | None:
     """Collect a point's solo steps; None where the solo rung did not reach every rank.
 
-    ``slow`` is left out: a slow device is no drift. ``rounds``: launch -> round.
+    ``slow`` is left out: a slow device is no drift.
     """
     ranks = [r for r in range(cycles.solo_s.shape[1]) if r != slow]
     solo_s = filled_solo(cycles)[:, ranks].mean(axis=1)
     both = np.isfinite(solo_s) & np.isfinite(cycles.train_s)
     if not both.any():
         return None
-    launches = np.unique(cycles.launch[both])
-    log_ratio = np.log(solo_s[both] / cycles.train_s[both])
+    solo_s, train_s, launch = solo_s[both], cycles.train_s[both], cycles.launch[both]
+    groups = [launch == one for one in np.unique(launch)]
     return SoloBasis(
-        solo_s=float(solo_s[both].mean()),
-        log_ratios=tuple(log_ratio[cycles.launch[both] == launch] for launch in launches),
-        rounds=tuple(rounds[int(launch)] for launch in launches),
+        log_cycles=tuple(np.log(solo_s[here] / train_s[here]) for here in groups),
+        log_launches=np.log([solo_s[here].sum() / train_s[here].sum() for here in groups]),
     )
 
 
-def drift_corrected(devices: int, plain: float, here: SoloBasis, one: SoloBasis) -> Interval:
-    """Correct the efficiency ``plain`` at ``devices``; at 1 device exactly 1.
+def drift_corrected(devices: int, batch: float, here: SoloBasis, one: SoloBasis) -> Interval:
+    """Efficiency at ``devices`` by the ratio of solo to train steps; at 1 device exactly 1.
 
-    The interval is that of the difference of mean log(solo / train): paired by round or Welch, by
-    the rule of ``efficiency``. Few launches are pooled by cycle, in which drift cancels.
+    ``batch``: samples per device and step here, over those at 1 device. Each launch counts alike.
+    From ``OWN_LAUNCHES`` launches on a count's launches are the sample; fewer are pooled by cycle,
+    in which drift cancels. The difference of both counts is Welch's.
     """
     if devices == 1:
         return Interval(value=1.0, low=1.0, high=1.0)
-    paired = paired_spread(_by_round(here), _by_round(one))
-    welch = difference_spread(spread(here.log_ratios, None), spread(one.log_ratios, None))
-    return ratio_interval(plain * here.solo_s / one.solo_s, paired or welch)
+    value = batch * math.exp(float(here.log_launches.mean() - one.log_launches.mean()))
+    return ratio_interval(value, difference_spread(_spread(here), _spread(one)))
+
+
+def _spread(basis: SoloBasis) -> Spread | None:
+    launches = basis.log_launches
+    if len(launches) < OWN_LAUNCHES:
+        return spread(basis.log_cycles, None)
+    error = float(launches.std(ddof=1)) / math.sqrt(len(launches))
+    return Spread(error=error, dof=len(launches) - 1)
 
 
 def disagree(first: Interval, second: Interval) -> bool:
@@ -70,10 +81,3 @@ def disagree(first: Interval, second: Interval) -> bool:
     if first.low is None or first.high is None or second.low is None or second.high is None:
         return False
     return first.high < second.low or second.high < first.low
-
-
-def _by_round(basis: SoloBasis) -> dict[int, float]:
-    return {
-        round_: float(values.mean())
-        for round_, values in zip(basis.rounds, basis.log_ratios, strict=True)
-    }

@@ -104,7 +104,7 @@ def measure_point(
         rank_samples=_sums(rows, "samples", devices) / len(train),
         quantiles=_quantiles(rows),
         shares=shares,
-        solo=solo_basis(by_cycle, slow, {m.plan.index: m.plan.round for m in used}),
+        solo=solo_basis(by_cycle, slow),
         torn_steps=_torn(steps, job, devices),
         disturbed_cycles=by_cycle.disturbed if ladder else 0,
         other_share=_other_share(steps),

@@ -177,22 +177,27 @@ def _compared(sweep: _Sweep, point: Point, here: MeasuredPoint) -> Point:
     one = sweep.measured.get(1)
     if one is None:
         return point
+    plain = efficiency(point.devices, here.rate, one.rate, sweep.shared)
+    corrected = _corrected(here, one)
     point = replace(
         point,
         ideal_samples_per_s=point.devices * one.rate.samples_per_s,
-        efficiency=efficiency(point.devices, here.rate, one.rate, sweep.shared),
+        efficiency=corrected or plain,
+        efficiency_from="solo-rung" if corrected else "samples-per-s",
+        efficiency_plain=plain,
+        efficiency_drift_corrected=corrected,
     )
-    point = replace(point, efficiency_drift_corrected=_corrected(point, here, one))
     more = compared_warnings(sweep.plan, point, here, one)
     return replace(point, warnings=(*point.warnings, *more))
 
 
-def _corrected(point: Point, here: MeasuredPoint, one: MeasuredPoint) -> Interval | None:
-    """Only where a solo step is the same work at both counts."""
-    same_work = here.same_batch(one, point.devices)
-    if here.solo is None or one.solo is None or point.efficiency is None or not same_work:
+def _corrected(here: MeasuredPoint, one: MeasuredPoint) -> Interval | None:
+    """Only where a solo step is the same work at both counts, and the answer has an interval."""
+    ratio = here.samples_per_step / here.devices / one.samples_per_step
+    if here.solo is None or one.solo is None or not here.same_batch(one, here.devices):
         return None
-    return drift_corrected(point.devices, point.efficiency.value, here.solo, one.solo)
+    corrected = drift_corrected(here.devices, ratio, here.solo, one.solo)
+    return corrected if corrected.low is not None else None
 
 
 def _sweep_warnings(measured: Mapping[int, MeasuredPoint | None]) -> tuple[str, ...]:

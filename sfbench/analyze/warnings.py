@@ -44,7 +44,7 @@ def compared_warnings(
         chain(
             _batch(plan, point.devices, here, one),
             _suspect(point.efficiency),
-            _drift(point.efficiency, point.efficiency_drift_corrected),
+            _drift(point.efficiency_plain, point.efficiency_drift_corrected),
         )
     )
 

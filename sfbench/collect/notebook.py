@@ -13,7 +13,13 @@ from sfbench.collect.result_folder import STEPS_NAME
 from sfbench.common.errors import MeasureError, ResultError
 from sfbench.common.schema import Interval, Point, RankResult, Share, SweepResult, TimeShare
 
-_INTERVALS = ("samples_per_s", "efficiency", "efficiency_drift_corrected", "step_s")
+_INTERVALS = (
+    "samples_per_s",
+    "efficiency",
+    "efficiency_plain",
+    "efficiency_drift_corrected",
+    "step_s",
+)
 _PLAIN = (
     "devices",
     "status",

@@ -170,9 +170,14 @@ class Point:
     samples_per_s: Interval | None = None
     ideal_samples_per_s: float | None = None
     efficiency: Interval | None = None
-    """None where there is no ok point at 1 device to compare with (see warnings)."""
+    """Through the solo rung of each launch where that exists, which is what is known best, else
+    plain. None where there is no ok point at 1 device to compare with (see warnings)."""
+    efficiency_from: Literal["solo-rung", "samples-per-s"] | None = None
+    """Which of the two ``efficiency`` is."""
+    efficiency_plain: Interval | None = None
+    """samples_per_s against N times that at 1 device, as measured."""
     efficiency_drift_corrected: Interval | None = None
-    """Through the solo rung of each launch."""
+    """Through the solo rung of each launch; None where that did not run, or is other work."""
     step_s: Interval | None = None
     steps_measured: int = 0
     warmup_steps: int = 0

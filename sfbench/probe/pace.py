@@ -40,8 +40,8 @@ FILL_STEPS = 3
 the host is ahead of it again."""
 FILL_S = 0.2
 """And after another rung, or parked, its clock has to come back first: so long at least."""
-MIN_STEPS = 4
-"""Measured steps of a block."""
+MIN_STEPS, MIN_STEPS_SLOW = 4, 2
+"""Measured steps of a block; fewer where two cycles would take longer than the budget."""
 MIN_BLOCKS = 3
 PASS_TRAIN_BLOCKS, PASS_BLOCKS = 8, 4
 """Blocks of ``train``, and of every other rung, where each is visited once."""
@@ -250,7 +250,10 @@ class Pace:
         budget = self._options.seconds / (self._options.cycles * self._step_s)
         # Half a part more for the steps that pass at random.
         steps = min((budget - unmeasured) / (parts + 0.5), self._options.block_s / self._step_s)
-        return min(64, max(MIN_STEPS, round(steps)))
+        # Where even short blocks take more than the budget, shorter ones have to do.
+        shortest = MIN_STEPS * (parts + 0.5) + unmeasured
+        slow = 2 * shortest * self._step_s > self._options.seconds
+        return min(64, max(MIN_STEPS_SLOW if slow else MIN_STEPS, round(steps)))
 
     def _turns(self, rung: Rung, cycle: int = 0, halves: bool = False) -> list[int]:
         """Who runs: all at once, or in the solo rung one after the other.

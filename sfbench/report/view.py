@@ -41,8 +41,8 @@ class PointView:
     samples_per_s: str
     ideal: str
     efficiency: str
-    corrected: str
-    """Efficiency with drift taken out."""
+    plain: str
+    """Efficiency as samples per second alone tell it, with the drift of the machine."""
     step: str
     batch: str
     steps: str
@@ -100,7 +100,7 @@ class ResultView:
     notes: tuple[str, ...]
     """What must be said beside every number: emulated, oversubscribed."""
     points: tuple[PointView, ...]
-    corrected: bool
+    plain: bool
     missing: tuple[Fact, ...]
     """Device counts, and why shares are missing there."""
     where: tuple[FigureView, ...]
@@ -130,7 +130,7 @@ def result_view(result: SweepResult, key: str, baseline: SweepResult | None) -> 
         sentences=tuple(s for s in verdict(result) if not s.startswith(FIX_FIRST)),
         notes=((EMULATED,) if result.emulated else ()) + oversubscribed(result),
         points=_points(result, rows),
-        corrected=any(p.efficiency_drift_corrected is not None for p in result.points),
+        plain=any(p.efficiency_from == "solo-rung" for p in result.points),
         missing=tuple(_missing(result)),
         where=drawings(where_time_goes(result), result, key),
         distributions=drawings(distributions(result), result, key),
@@ -170,7 +170,7 @@ def _points(result: SweepResult, rows: Rows) -> tuple[PointView, ...]:
             samples_per_s=units.rate_interval(point.samples_per_s),
             ideal=row.ideal,
             efficiency=row.efficiency,
-            corrected=units.percent_interval(point.efficiency_drift_corrected),
+            plain=units.percent_interval(point.efficiency_plain),
             step=units.seconds_interval(point.step_s),
             batch=row.batch,
             steps=f"{point.steps_measured} + {point.warmup_steps}"

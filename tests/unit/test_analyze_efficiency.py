@@ -129,10 +129,13 @@ def test_drift_is_taken_out_through_the_solo_rung() -> None:
     )
     # THEN efficiency is 0.8 as measured and 1 without that, and the reader is told
     assert points[0].efficiency_drift_corrected == Interval(value=1.0, low=1.0, high=1.0)
-    assert points[1].efficiency is not None
-    assert points[1].efficiency.value == pytest.approx(0.8)
+    assert points[1].efficiency_plain is not None
+    assert points[1].efficiency_plain.value == pytest.approx(0.8)
     assert points[1].efficiency_drift_corrected is not None
     assert points[1].efficiency_drift_corrected.value == pytest.approx(1.0)
+    # AND what is known better is the efficiency that is shown
+    assert points[1].efficiency == points[1].efficiency_drift_corrected
+    assert points[1].efficiency_from == "solo-rung"
     assert points[1].warnings[-1].startswith("the machine changed its speed during the sweep")
 
 
@@ -156,6 +159,8 @@ def test_smaller_batches_are_no_drift_either() -> None:
     half.steps[:, 11] = 4
     points = analyzed(solo_launch(0, 1, train=0.1, solo=0.1), half, scaling="strong")
     assert points[1].efficiency_drift_corrected is None
+    assert points[1].efficiency == points[1].efficiency_plain
+    assert points[1].efficiency_from == "samples-per-s"
 
 
 @pytest.mark.parametrize(

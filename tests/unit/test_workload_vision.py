@@ -288,7 +288,7 @@ def test_sizes_suit_the_device_unless_given() -> None:
     cpu = vision.parse_options(["--width", "24"], "cpu")
     cuda = vision.parse_options([], "cuda")
 
-    assert (cpu.model, cpu.width, cpu.image_px, cpu.workers) == ("resnet18", 24, 64, 2)
+    assert (cpu.model, cpu.width, cpu.image_px, cpu.workers) == ("resnet10", 24, 48, 2)
     assert (cuda.model, cuda.width, cuda.image_px, cuda.workers) == ("resnet50", 64, 224, 8)
 
 
