@@ -93,8 +93,8 @@ class Settings(BaseModel):
         Shown("auto|R", expected="auto, or a number from 1 to 100"),
         Field(
             description="how often the device counts are visited, in turn; `auto`: eight short "
-            "launches of each, fewer (at least three) where starting one or one of its cycles takes "
-            "long, and more of the count whose interval needs them from the time that others leave"
+            "launches of each, fewer (at least three) where starting one or one of its cycles "
+            "takes long, and more of the count whose interval needs them from the time that others leave"
         ),
     ] = "auto"
     rungs: Annotated[
