@@ -94,7 +94,8 @@ class Settings(BaseModel):
         Field(
             description="how often the device counts are visited, in turn; `auto`: eight short "
             "launches of each, fewer (at least three) where starting one or one of its cycles "
-            "takes long, and more of the count whose interval needs them from the time that others leave"
+            "takes long, and more of the count whose interval needs them from the time that "
+            "others leave"
         ),
     ] = "auto"
     rungs: Annotated[
