@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from sfbench.cli.console import say, terminal
-from sfbench.cli.options import Given, Group, Json, takes
+from sfbench.cli.parameters import Given, Group, Json, takes
 from sfbench.common.errors import ScriptError
 from sfbench.plan.options import Settings
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfbench.cli.console import say, terminal
-from sfbench.cli.options import JOB_OPTIONS, Given, Group, Json, takes
+from sfbench.cli.parameters import JOB_OPTIONS, Given, Group, Json, takes
 from sfbench.common.errors import InterruptedSweep, UsageError
 from sfbench.common.files import check_writable
 from sfbench.plan.options import GateSettings, Settings

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sfbench.cli.options import Json
+from sfbench.cli.parameters import Json
 from sfbench.cli.results import print_result, write_report
 
 MOST_OF_A_NAME = 120

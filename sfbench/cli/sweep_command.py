@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfbench.cli.console import say
-from sfbench.cli.options import SWEEP_OPTIONS, Given, Group, Json, takes
+from sfbench.cli.parameters import SWEEP_OPTIONS, Given, Group, Json, takes
 from sfbench.cli.results import print_result, write_report
 from sfbench.common.errors import InterruptedSweep, UsageError
 from sfbench.common.files import check_writable

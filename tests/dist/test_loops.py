@@ -12,7 +12,10 @@ from harness import GUARDED, SCRIPTS, SMALL, Run, Runner, Shape, shape_of
 
 from sfbench.common.schema import Rung
 
-ELSEWHERE = {"toy.py", "stopwatch.py", "changes_folder.py", "own_rendezvous.py"}
+ELSEWHERE = {
+    "toy.py", "stopwatch.py", "changes_folder.py", "own_rendezvous.py", "saves_all_ways.py",
+    "saves_like_others.py",
+}  # fmt: skip
 LOOPS = sorted(
     path.name
     for path in SCRIPTS.glob("*.py")

@@ -81,7 +81,7 @@ FAULTS = [
     ("checkpoint-keys", "compiled", "fail", "_orig_mod.0.weight"),
     ("checkpoint-keys", "whole", "fail", "DistributedDataParallel itself"),
     ("checkpoint-writers", "one_path", "fail", "Ranks 0 and 1 both write out/last.pt"),
-    ("checkpoint-writers", "one_log", "fail", "out/train.log (checkpoint_writers.py:17)"),
+    ("checkpoint-writers", "one_log", "fail", "out/train.log (checkpoint_writers.py:18)"),
     ("download-race", "all_make", "fail", "Ranks 0 and 1 both made out/rows.npy"),
     ("download-race", "no_barrier", "fail", "Rank 1 read out/rows.npy"),
     ("download-race", "half_read", "fail", "Rank 1 read out/rows.npy (download_race.py:44) before"),

@@ -44,16 +44,16 @@ class Group:
     """As shown: what holds here instead of the default."""
 
 
-Command = Callable[..., None]
+CommandFunction = Callable[..., None]
 
 
-def takes(*groups: Group, target: bool = True) -> Callable[[Command], Command]:
+def takes(*groups: Group, target: bool = True) -> Callable[[CommandFunction], CommandFunction]:
     """Give a command the options of these groups; it receives them as its first argument.
 
     ``target``: whether the command cannot do without a target.
     """
 
-    def around(command: Command) -> Command:
+    def around(command: CommandFunction) -> CommandFunction:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
         made = [_target(required=target), *(p for group in groups for p in _parameters(group))]
 
