@@ -50,7 +50,7 @@ def tells_environment(job: RankJob) -> None:
 def reports_progress(job: RankJob) -> None:
     heart = _heart(job)
     heart.figures(samples_per_s=100.0, half_width=0.25, measured_s=1.5, budget_s=2.0)
-    heart.steps(7)
+    heart.figures(steps=7)
     heart.phase("measuring")
     _wait_until_seen(job)
     _leave_record(job)
@@ -112,7 +112,7 @@ def hangs_on_rank_1(job: RankJob) -> None:
     _join_group()
     heart = _heart(job)
     heart.phase("warmup")
-    heart.steps(5)
+    heart.figures(steps=5)
     if _rank() == 1:
         sleeps_in_the_loader()
     dist.barrier()
@@ -169,7 +169,7 @@ def ends_early_on_rank_1(job: RankJob) -> None:
     """Rank 1 has fewer batches: it is through while rank 0 waits for it."""
     _join_group()
     heart = _heart(job)
-    heart.steps(5)
+    heart.figures(steps=5)
     if _rank() == 1:
         heart.phase("script-ended")
         _stay()
@@ -180,7 +180,7 @@ def ends_early_on_rank_1(job: RankJob) -> None:
 def evaluates_alone_on_rank_0(job: RankJob) -> None:
     """Rank 0 computes for longer than a standstill may last, while rank 1 is through."""
     heart = _heart(job)
-    heart.steps(5)
+    heart.figures(steps=5)
     heart.phase("script-ended")
     if _rank() == 0:
         heart.phase("measuring")

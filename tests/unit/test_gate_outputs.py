@@ -42,7 +42,7 @@ CASES = {
     ),
     "inconclusive": Case(
         script=SLOWER, code=3, mark="❔", title="INCONCLUSIVE", level="warning", tag="skipped",
-        words=("--budget", "1", "--margin", "0.4"), reason="the margin of 40%",
+        words=("--budget", "120", "--margin", "0.4"), reason="the margin of 40%",
     ),
     "contaminated": Case(
         script=SLOWER, code=3, mark="❔", title="CONTAMINATED", level="warning", tag="skipped",

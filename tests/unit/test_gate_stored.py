@@ -11,7 +11,7 @@ import pytest
 from gate_commands import SCRIPT, SLOWER, TWO, Gate, Launches
 
 from sfbench.collect import result_folder
-from sfbench.gating import runner
+from sfbench.plan import request
 from sfbench.plan.machine import this_machine
 
 
@@ -94,7 +94,7 @@ def test_other_gpus_are_refused(
     gate: Gate, recorded: Path, launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = replace(this_machine(), gpus=("H100", "H100"))
-    monkeypatch.setattr(runner, "this_machine", lambda: here)
+    monkeypatch.setattr(request, "this_machine", lambda: here)
     rewrite(recorded, device_type="cuda", environment_gpus=["A100", "A100"])
     launches.plans.clear()
     ended = gate("--baseline", str(recorded), "--devices", "2", "--device", "cuda")
