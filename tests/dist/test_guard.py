@@ -108,7 +108,7 @@ def test_full_disk(tmp_path: Path, guard: str) -> None:
         )
     code, same, left, said = json.loads(told.stdout.splitlines()[-1])
     # THEN
-    assert (code, same, left) == (5, True, []), said
+    assert (code, same, left) == (4, True, []), said
     assert "No space left on device" in said
 
 
