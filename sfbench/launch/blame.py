@@ -149,11 +149,19 @@ def how(exit_code: int) -> str:
         return f"was killed by signal {-exit_code}"
 
 
+def _why_ended(end: LaunchEnd) -> str:
+    if end.cause is StopCause.OVERSTAYED:
+        return f"it stayed {LEAVE_S:.0f} s after the record"
+    if end.cause is StopCause.TIMEOUT:
+        return f"no progress for {end.timeout_s:g} s after the first record"
+    return "the launch was over"
+
+
 def _notes(end: LaunchEnd) -> tuple[str, ...]:
     notes = []
     for rank in end.ranks:
         if rank.exit_code is None:
-            notes.append(f"rank {rank.rank} was ended: it stayed {LEAVE_S:.0f} s after the record")
+            notes.append(f"rank {rank.rank} was ended: {_why_ended(end)}")
         elif rank.exit_code:
             notes.append(f"rank {rank.rank} {how(rank.exit_code)} after the record was complete")
     return tuple(notes)

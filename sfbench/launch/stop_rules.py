@@ -46,7 +46,7 @@ class View:
     """Since any rank showed progress."""
     timeout_s: float
     record_s: float | None = None
-    """Since the record is complete; None: it is not."""
+    """Since the record is complete and no rank measures any more; None: it is not."""
     note_s: float | None = None
     """Since a rank noted its failure; None: none did."""
     elsewhere: bool = False

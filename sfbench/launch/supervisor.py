@@ -84,12 +84,13 @@ class Supervisor:
 
     def _read(self, now_s: float) -> None:
         self._watch.see(now_s, self._beats, self._log_sizes())
-        if self._complete_s is None and self._is_complete():
+        phases = [self._phase(rank) for rank in range(self._job.nproc)]
+        codes = [p.exitcode for p in self._processes]
+        # A record may come before its ranks go on to what puts it at risk, as other batch sizes do.
+        if self._complete_s is None and self._is_complete() and all(map(is_through, codes, phases)):
             self._complete_s = now_s
         if self._noted_s is None and record_file.read_failures(self._launch_dir):
             self._noted_s = now_s
-        phases = [self._phase(rank) for rank in range(self._job.nproc)]
-        codes = [p.exitcode for p in self._processes]
         if any(map(is_through, codes, phases)):
             for rank, process in enumerate(self._processes):
                 if process.exitcode is None and process.pid is not None:
