@@ -10,7 +10,7 @@ ID = "checkpoint-writers"
 
 
 def check(launch: LaunchFacts) -> CheckResult:
-    """Fail where two ranks of a host open one path for writing with no meeting between."""
+    """Fail where two ranks of a host open one path for writing with no sync point between."""
     for a, b in same_host(launch):
         for mine, theirs in both_write(a, b):
             if not (mine.setup and is_read(mine.path, launch)):
@@ -23,14 +23,14 @@ def check(launch: LaunchFacts) -> CheckResult:
 def both_write(a: RankEvidence, b: RankEvidence) -> list[tuple[Written, Written]]:
     """What two ranks write at the same time.
 
-    An empty file is a lock or a mark, and between two meetings of all ranks only one can be.
+    An empty file is a lock or a mark, and between two sync points only one can be.
     """
-    there = {(written.path, written.meeting): written for written in b.written}
+    there = {(written.path, written.sync_point): written for written in b.written}
     return [
         (mine, theirs)
         for mine in a.written
         if mine.saved or mine.size_bytes != 0
-        if (theirs := there.get((mine.path, mine.meeting))) is not None
+        if (theirs := there.get((mine.path, mine.sync_point))) is not None
     ]
 
 

@@ -20,7 +20,7 @@ ADVICE = (
 
 
 def check(launch: LaunchFacts) -> CheckResult:
-    """Fail where data made during set-up is made twice, or read with no meeting in between."""
+    """Fail where data made during set-up is made twice, or read with no sync point in between."""
     made = False
     for a, b in same_host(launch):
         for first, second in ((a, b), (b, a)):
@@ -64,7 +64,7 @@ def _read_early(writer: RankEvidence, reader: RankEvidence) -> str | None:
 
 def _early(written: Written, read: Read) -> str | None:
     """Whether a read came before the file was complete, or after it by luck alone."""
-    if read.meeting != written.meeting:
+    if read.sync_point != written.sync_point:
         return None
     if written.modified_s is not None and read.at_s > written.modified_s:
         # A rank that slept or took a lock may have waited until the file was there.

@@ -26,7 +26,7 @@ from pathlib import Path
 from sfbench.common.errors import UsageError
 from sfbench.data.locks import held, hold, remove_dead, remove_stale_jobs
 from sfbench.data.process import boot_s, process_start_s, start_ticks
-from sfbench.protocol.records import MEETINGS
+from sfbench.protocol.records import NODE_FOLDER
 
 # What tells two jobs on one node apart, and two nodes that share a disk. GROUP_RANK is torchrun's
 # number of the node: it also keeps two torchrun "nodes" on one machine apart.
@@ -157,7 +157,7 @@ def join(job: Path, local_rank: int) -> Follower | None:
 
 def job_folder() -> Path:
     """Path of the private folder of this job on this node."""
-    base = Path(os.environ.get(MEETINGS) or tempfile.gettempdir()) / f"sfbench-{os.getuid()}"
+    base = Path(os.environ.get(NODE_FOLDER) or tempfile.gettempdir()) / f"sfbench-{os.getuid()}"
     return base / hashlib.sha256("\0".join(_job_key()).encode()).hexdigest()[:16]
 
 

@@ -11,7 +11,7 @@ from sfbench.common.schema import HEARTBEAT_COLUMNS
 
 _STEPS = HEARTBEAT_COLUMNS.index("steps")
 _IN_STEP = HEARTBEAT_COLUMNS.index("in_step")
-_MEETINGS = [HEARTBEAT_COLUMNS.index(name) for name in ("meetings", "meeting_kind")]
+_SYNC_POINTS = [HEARTBEAT_COLUMNS.index(name) for name in ("sync_points", "sync_point_kind")]
 _BUSY_CORES = 0.05
 """Mean core use above which a rank is taken to compute; waiting in a collective uses less."""
 _BUSY_S = 1.0
@@ -30,7 +30,7 @@ class Watch:
         self._log_until_s = now_s + log_s
         self._stepped = False
         self._beats = [b""] * ranks
-        self._asides = [(0, *(0.0 for _ in _MEETINGS))] * ranks
+        self._asides = [(0, *(0.0 for _ in _SYNC_POINTS))] * ranks
         self._progress_s = [now_s] * ranks
         self._busy_s = [now_s] * ranks
         self._cpu: list[tuple[float, float] | None] = [None] * ranks
@@ -41,8 +41,8 @@ class Watch:
         asides_count = not self._stepped and now_s < self._log_until_s
         for rank, size in enumerate(log_bytes):
             # bytes, since a nan would differ from itself
-            beat = np.delete(beats[rank], _MEETINGS).tobytes()
-            aside = (size, *beats[rank, _MEETINGS].tolist())
+            beat = np.delete(beats[rank], _SYNC_POINTS).tobytes()
+            aside = (size, *beats[rank, _SYNC_POINTS].tolist())
             if beat != self._beats[rank] or (asides_count and aside != self._asides[rank]):
                 self._progress_s[rank] = now_s
             self._beats[rank], self._asides[rank] = beat, aside

@@ -22,7 +22,7 @@ from sfbench.launch.prctl import die_with_parent
 from sfbench.launch.stacks import SIGNAL
 from sfbench.protocol import record_file
 from sfbench.protocol.rank_streams import to_log
-from sfbench.protocol.records import MEETINGS
+from sfbench.protocol.records import NODE_FOLDER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def enter(local_rank: int, start: NodeStart) -> None:
     _open_log(start.log_dir / log_name(rank))
     os.environ.update(environment(start, local_rank))
     # Ranks that are killed leave nothing where it would stay.
-    os.environ[MEETINGS] = start.job.launch_dir
+    os.environ[NODE_FOLDER] = start.job.launch_dir
     # Set only for the length of an env:// rendezvous, by the probe: a script that makes its own
     # tcp:// store would take the agent's for its own and hang.
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)

@@ -26,10 +26,10 @@ from sfbench.common.schema import (
 )
 from sfbench.probe import checkout
 from sfbench.probe.allreduce import time_all_reduce
-from sfbench.probe.description import device_of
-from sfbench.probe.fetching import FetchCost
+from sfbench.probe.hooks.fetching import FetchCost
+from sfbench.probe.loop.description import device_of
+from sfbench.probe.replaying.weights import checksum
 from sfbench.probe.state import State
-from sfbench.probe.weights import checksum
 from sfbench.protocol import record_file
 from sfbench.protocol.evidence import RankEvidence
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from sfbench.probe.events import Update
+from sfbench.probe.hooks.events import Update
 from sfbench.probe.pace import BLOCK
 from sfbench.probe.state import State
 from sfbench.probe.stop import Refused

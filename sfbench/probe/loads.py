@@ -7,7 +7,7 @@ from statistics import fmean
 
 from sfbench.common.schema import RUNGS, RankLoad, RungLoad
 from sfbench.probe.clock import Clock
-from sfbench.probe.fetching import FetchCost, run_delay_s
+from sfbench.probe.hooks.fetching import FetchCost, run_delay_s
 
 
 class LoadMeter:

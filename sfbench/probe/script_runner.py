@@ -19,12 +19,12 @@ import torch
 from sfbench.common.plain_text import plain
 from sfbench.common.schema import RankFailure, RankJob
 from sfbench.probe import checkout
-from sfbench.probe.batchsize import BatchSizeHooks
 from sfbench.probe.device import asks_for_a_device
 from sfbench.probe.fresh import OwnThreads, start_afresh
-from sfbench.probe.group_repairs import GroupHooks
-from sfbench.probe.own_faults import is_own, script_traceback
-from sfbench.probe.patches import Patches
+from sfbench.probe.hooks.batch_size_hooks import BatchSizeHooks
+from sfbench.probe.hooks.group_repairs import GroupHooks
+from sfbench.probe.hooks.own_faults import is_own, script_traceback
+from sfbench.probe.hooks.taps import Taps
 from sfbench.probe.session import Session
 from sfbench.probe.stop import Refused, StopRun
 from sfbench.protocol.heartbeat import Heartbeat
@@ -71,7 +71,7 @@ def rank_main(job: RankJob) -> None:
 
 def _install(session: Session, job: RankJob, world_size: int) -> None:
     session.install()
-    GroupHooks(session.script_ended).install(session.patches)
+    GroupHooks(session.script_ended).install(session.taps)
     wanted = job.probe.global_batch
     if wanted is not None:
         if wanted % world_size:
@@ -79,9 +79,9 @@ def _install(session: Session, job: RankJob, world_size: int) -> None:
                 "global-batch",
                 f"--global-batch {wanted} is not divisible by {world_size} devices.",
             )
-        BatchSizeHooks(wanted // world_size).install(session.patches)
+        BatchSizeHooks(wanted // world_size).install(session.taps)
     if job.cores:
-        _unpin_children(session.patches)
+        _unpin_children(session.taps)
     _end_by_exit(session)
 
 
@@ -112,7 +112,7 @@ def _raised(session: Session, rank: int, error: BaseException) -> int:
     message = plain("".join(traceback.format_exception_only(error)).strip())
     if own:
         raise Refused("tool", f"{_OWN_FAULT} {message}") from error
-    session.witness.leave(error)
+    session.recorder.leave(error)
     _fail(session, rank, "exception", message, script_fault=True)
     return 1
 
@@ -152,7 +152,7 @@ def _exited(session: Session, rank: int, end: SystemExit) -> int:
     text = "" if isinstance(end.code, int) else f": {end.code}"
     if text:
         to_log(f"{end.code}\n")
-    session.witness.leave()
+    session.recorder.leave()
     message = plain(f"the script exited with code {code}{text}")
     _fail(session, rank, "exit", message, script_fault=True)
     return code
@@ -160,7 +160,7 @@ def _exited(session: Session, rank: int, end: SystemExit) -> int:
 
 def _refuse(session: Session, rank: int, refused: Refused) -> int:
     to_log(f"sfbench: {refused.message}\n")
-    session.witness.leave()
+    session.recorder.leave()
     _fail(session, rank, refused.kind, refused.message, script_fault=False)
     return 1
 
@@ -170,7 +170,7 @@ def _fail(session: Session, rank: int, kind: str, message: str, *, script_fault:
     write_failure(Path(session.job.launch_dir), failure)
 
 
-def _unpin_children(patches: Patches) -> None:
+def _unpin_children(taps: Taps) -> None:
     """Loader workers belong to the host, not to the device: they start with all its cores."""
     everything = range(os.cpu_count() or 1)
 
@@ -185,7 +185,7 @@ def _unpin_children(patches: Patches) -> None:
 
         return start
 
-    patches.wrap(multiprocessing.process.BaseProcess, "start", around)
+    taps.wrap(multiprocessing.process.BaseProcess, "start", around)
 
 
 def _end_by_exit(session: Session) -> None:
@@ -201,7 +201,7 @@ def _end_by_exit(session: Session) -> None:
 
         return leave
 
-    session.patches.wrap(os, "_exit", around)
+    session.taps.wrap(os, "_exit", around)
 
 
 def _exit_code(session: Session, status: int) -> int:

@@ -12,7 +12,12 @@ import torch.distributed as dist
 from sfbench.common.schema import RUNGS, AllReduceTime, RankJob, Rung
 from sfbench.probe import closing
 from sfbench.probe.checkpace import CheckPace
-from sfbench.probe.description import (
+from sfbench.probe.device import home_of, parameters_of
+from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked, script_ended
+from sfbench.probe.hooks.events import Event
+from sfbench.probe.hooks.model_hooks import forget_unsynced
+from sfbench.probe.hooks.taps import Taps, apart
+from sfbench.probe.loop.description import (
     checked_loop,
     describe_loop,
     gives,
@@ -20,22 +25,17 @@ from sfbench.probe.description import (
     is_sharded,
     samples_seen,
 )
-from sfbench.probe.device import home_of, parameters_of
-from sfbench.probe.discovery import Loop
-from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked, script_ended
-from sfbench.probe.events import Event
-from sfbench.probe.memory import Room, host_free_bytes, place_for_weights
-from sfbench.probe.models import forget_unsynced
+from sfbench.probe.loop.discovery import Loop
+from sfbench.probe.loop.verification import RankFacts, verify, wrapper
 from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace
-from sfbench.probe.patches import Patches, apart
-from sfbench.probe.recording.recorder import Witness
-from sfbench.probe.resize import SCALES
-from sfbench.probe.ring import Ring
-from sfbench.probe.rungs import unavailable_rungs
+from sfbench.probe.recording.recorder import Recorder
+from sfbench.probe.replaying.memory import Room, host_free_bytes, place_for_weights
+from sfbench.probe.replaying.resize import SCALES
+from sfbench.probe.replaying.ring import Ring
+from sfbench.probe.replaying.unavailable_rungs import unavailable_rungs
+from sfbench.probe.replaying.weights import Snapshot, checksum, state_bytes
 from sfbench.probe.state import Calls, RankId, State
 from sfbench.probe.stop import Refused, StopRun, leave_at_once
-from sfbench.probe.verification import RankFacts, verify, wrapper
-from sfbench.probe.weights import Snapshot, checksum, state_bytes
 from sfbench.protocol.heartbeat import STEPS, Heartbeat
 
 SETTLE_S = 1.0
@@ -52,7 +52,7 @@ class Session(State):
             self._on_loop_known, self._on_step_end, self._may_decide, apart(self._due), self._ask
         )
         super().__init__(job, RankId(rank, local_rank, world_size), heartbeat, calls)
-        self.witness = Witness(self, self.joined)
+        self.recorder = Recorder(self, self.joined)
         self.flow.check = partial(checked_loop, self)
         self._begun = False
         self._quiet = 0
@@ -68,24 +68,24 @@ class Session(State):
             self.replay.ring = Ring()
         self._connect(counting=self.flow.loop is not None)
         for hooks in (self.loaders, self.updates, self.models, self.saves, self.collectives):
-            hooks.install(self.patches)
-        self.witness.install(self.patches)
+            hooks.install(self.taps)
+        self.recorder.install(self.taps)
         self.keeper.listen(self.flow.loop is None)
         if self.measuring_began:
-            self.witness.close()
+            self.recorder.close()
         self.heartbeat.phase("discovery")
 
     def remove(self) -> None:
         """Take all hooks away."""
         self.updates.remove()
-        self.witness.close()
+        self.recorder.close()
         self.keeper.listen(False)
-        self.patches.restore()
+        self.taps.restore()
 
     def leave_to_fork(self) -> None:
         """In a forked child nothing is measured but what its dataset costs."""
         self.remove()
-        self.fetching.install(Patches())
+        self.fetching.install(Taps())
 
     def feed(self, event: Event) -> None:
         """Every hook calls this. Once the measurement is over, nothing of the script may go on."""
@@ -141,7 +141,7 @@ class Session(State):
             self.job.probe.rungs,
             has_loader=any(fact.loaders for fact in facts),
             one_reads=not all(fact.loaders for fact in facts),
-            joins=bool(self.witness.meetings.joins),
+            joins=bool(self.recorder.sync_points.joins),
             wrapper=self.loop_info.wrapper,
             python_reducer=any(
                 getattr(m, "_use_python_reducer", False) for m in self.models.models
@@ -154,7 +154,7 @@ class Session(State):
             self.keeper.listen(False)
         queued = max((self.loaders.queue_length(k) for k in loop.loaders), default=0)
         if self.rank == 0 and self.job.probe.checks:
-            self._pace = CheckPace(self.job.probe, self.witness.seen)
+            self._pace = CheckPace(self.job.probe, self.recorder.seen)
         elif self.rank == 0:
             on_device = self.job.device_type != "cpu"
             self._pace = Pace(
@@ -165,7 +165,7 @@ class Session(State):
         self.first_step_s = time.perf_counter()
 
     def _may_decide(self) -> bool:
-        return self.witness.meetings.may_decide()
+        return self.recorder.sync_points.may_decide()
 
     def _facts(self, loop: Loop) -> RankFacts:
         anchor = self.updates.by_key[_as_int(loop.anchor)]
@@ -183,7 +183,7 @@ class Session(State):
             gradient_bytes=gradient_bytes([anchor]),
             weights=checksum([anchor]),
             inputs=tuple(self.replay.fingerprints),
-            shares_model=self.witness.meetings.shares_model,
+            shares_model=self.recorder.sync_points.shares_model,
             device=home_of(parameters_of([anchor]), self.job.device_type).type,
         )
 
@@ -213,7 +213,7 @@ class Session(State):
         if self._quiet:
             self.updates.left[0], self._quiet = self._quiet, 0
             self.keeper.listen(False)
-        elif self.witness.meetings.all_come():
+        elif self.recorder.sync_points.all_come():
             self._border()
 
     def joined(self) -> None:
@@ -318,8 +318,8 @@ class Session(State):
             self.measuring_began = time.perf_counter()
             self.heartbeat.phase("measuring")
             if not self.job.probe.checks:
-                self.witness.close()
-        self.witness.obey(end_pass=command.end_pass == 1, trial=command.trial == 1)
+                self.recorder.close()
+        self.recorder.obey(end_pass=command.end_pass == 1, trial=command.trial == 1)
         before, after = RUNGS[self.command.rung], RUNGS[command.rung]
         if before == "train" and after != "train":
             self._settle()
@@ -378,7 +378,7 @@ class Session(State):
     def script_ended(self) -> None:
         """The script came to its end by itself on this rank."""
         if not self.finished:
-            script_ended(self, self.witness.meetings.ended, self.finish_early)
+            script_ended(self, self.recorder.sync_points.ended, self.finish_early)
 
     def finish_early(self) -> None:
         """The script has ended before the measurement was over: all ranks come here."""
@@ -386,7 +386,7 @@ class Session(State):
 
     def _write(self, *, ended_early: bool, all_reduce: tuple[AllReduceTime, ...]) -> None:
         closing.write_record(
-            self, self.witness.evidence(), ended_early=ended_early, all_reduce=all_reduce
+            self, self.recorder.evidence(), ended_early=ended_early, all_reduce=all_reduce
         )
 
 

@@ -11,24 +11,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sfbench.common.schema import LoopInfo, RankJob, Rung
-from sfbench.probe.batch_keeper import BatchKeeper
 from sfbench.probe.clock import clock_for
-from sfbench.probe.collectives import CollectiveHooks
-from sfbench.probe.discovery import Loop
-from sfbench.probe.events import Event
-from sfbench.probe.fetching import FetchHooks
-from sfbench.probe.flow import Flow
-from sfbench.probe.loader_hooks import LoaderHooks
+from sfbench.probe.hooks.collectives import CollectiveHooks
+from sfbench.probe.hooks.events import Event
+from sfbench.probe.hooks.fetching import FetchHooks
+from sfbench.probe.hooks.loader_hooks import LoaderHooks
+from sfbench.probe.hooks.model_hooks import ModelHooks
+from sfbench.probe.hooks.pulse import Pulse
+from sfbench.probe.hooks.saves import SaveHooks
+from sfbench.probe.hooks.taps import Taps
+from sfbench.probe.hooks.updates import UpdateHooks
 from sfbench.probe.loads import LoadMeter
-from sfbench.probe.models import ModelHooks
+from sfbench.probe.loop.discovery import Loop
+from sfbench.probe.loop.flow import Flow
+from sfbench.probe.loop.step_table import StepTable
 from sfbench.probe.pace import WARMUP, Command
-from sfbench.probe.patches import Patches
 from sfbench.probe.probe_group import Control
-from sfbench.probe.pulse import Pulse
-from sfbench.probe.replay import RungReplay
-from sfbench.probe.saves import SaveHooks
-from sfbench.probe.step_table import StepTable
-from sfbench.probe.updates import UpdateHooks
+from sfbench.probe.replaying.batch_keeper import BatchKeeper
+from sfbench.probe.replaying.replay import RungReplay
 from sfbench.protocol.heartbeat import Heartbeat
 
 
@@ -63,7 +63,7 @@ class State:
         """Another rank cannot be met any more."""
         self.provisional = False
         """A record without the batch curve has been written."""
-        self.patches = Patches()
+        self.taps = Taps()
         self.clock = clock_for(job.device_type)
         self.control = Control(self.rank, self.world_size)
         self.steps = StepTable(self.clock, self.rank)
@@ -71,7 +71,7 @@ class State:
         self.pulse = Pulse(heartbeat.row)
         self.replay = RungReplay(self.flow.trains)
         self.loaders = LoaderHooks(self.pulse, self.replay)
-        self.keeper = BatchKeeper(self.patches, self.loaders, self.replay)
+        self.keeper = BatchKeeper(self.taps, self.loaders, self.replay)
         self.updates = UpdateHooks(self.pulse, self.flow, self.clock, calls.due)
         self.models = ModelHooks(self.pulse)
         self.saves = SaveHooks(calls.ask, self.rank, allow=job.probe.allow_saves)

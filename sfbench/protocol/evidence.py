@@ -82,7 +82,7 @@ class Written:
     path: str
     """Absolute."""
     line: str
-    meeting: int
+    sync_point: int
     """How often all ranks had met (in collectives and the like) before."""
     setup: bool
     """Before the first optimizer update."""
@@ -104,7 +104,7 @@ class Read:
     line: str
     at_s: float
     """By the wall clock."""
-    meeting: int
+    sync_point: int
     found: bool
     waited: bool
     """The rank had slept or taken a file lock before: it may have waited for another."""

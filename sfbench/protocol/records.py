@@ -18,7 +18,7 @@ Rung = Literal["train", "cached", "unsynced", "solo", "half", "double"]
 RUNGS: tuple[Rung, ...] = ("train", "cached", "unsynced", "solo", "half", "double")
 LADDER: tuple[Rung, ...] = RUNGS[:4]
 
-MEETINGS = "SFBENCH_MEETINGS"
+NODE_FOLDER = "SFBENCH_NODE_FOLDER"
 """In a rank's environment: a folder that goes with the launch, where ``sfbench.data`` may meet."""
 
 # Columns of the step table that a launch record carries, one row per (rank, step), float64 each.
@@ -42,11 +42,11 @@ STEP_COLUMNS = (
 # one row per local rank): see sfbench.protocol.heartbeat. The last four tell the ranks of each
 # other: in_step is the number of the update that a synced forward leads to, then minus the updates
 # made;
-# meetings counts what all ranks have to come to, meeting_kind tells the last one from others;
+# sync_points counts what all ranks have to come to, sync_point_kind tells the last one from others;
 # joined is 0 outside DDP's Join, 1 + its updates so far, -1 on a rank that has run out of inputs.
 HEARTBEAT_COLUMNS = (
     "phase", "steps", "samples_per_s", "half_width", "measured_s", "budget_s",
-    "in_step", "meetings", "meeting_kind", "joined",
+    "in_step", "sync_points", "sync_point_kind", "joined",
 )  # fmt: skip
 PHASES = ("starting", "script", "discovery", "warmup", "measuring", "done", "script-ended")
 

@@ -25,7 +25,7 @@ from sfbench.plan.options import Settings
 from sfbench.plan.planner import make_plan
 from sfbench.plan.sweep_plan import SweepPlan, Target
 from sfbench.probe.device import asks_for_a_device, home_of
-from sfbench.probe.rungs import unavailable_rungs
+from sfbench.probe.replaying.unavailable_rungs import unavailable_rungs
 from sfbench.probe.stop import Refused
 
 FOUR = [Gpu(name=f"H{i}", uuid=f"GPU-{word}") for i, word in enumerate(("ab1", "ab2", "c", "d"))]

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from sfbench.probe.collectives import COLLECTIVES, PAIRWISE, CollectiveHooks
-from sfbench.probe.patches import Patches
+from sfbench.probe.hooks.collectives import COLLECTIVES, PAIRWISE, CollectiveHooks
+from sfbench.probe.hooks.taps import Taps
 
 TORCH = Path(torch.__file__).parent
 MODULES = (
@@ -95,11 +95,11 @@ def test_no_module_of_torch_takes_a_collective_out_of_reach() -> None:
 
 @pytest.fixture
 def apart() -> Iterator[None]:
-    patches, hooks = Patches(), CollectiveHooks()
-    hooks.install(patches)
+    taps, hooks = Taps(), CollectiveHooks()
+    hooks.install(taps)
     hooks.local = True
     yield
-    patches.restore()
+    taps.restore()
 
 
 X = torch.arange(4.0)

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sfbench.common.schema import Rung
 from sfbench.probe.recording.replicas import weight_sums
-from sfbench.probe.ring import Ring
-from sfbench.probe.weights import checksum
+from sfbench.probe.replaying.ring import Ring
+from sfbench.probe.replaying.weights import checksum
 
 
 class Largest(TorchDispatchMode):

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from sfbench.probe.memory import (
+from sfbench.probe.replaying.memory import (
     Keeping,
     Room,
     host_free_bytes,
     place_for_weights,
 )
-from sfbench.probe.weights import Snapshot, state_bytes
+from sfbench.probe.replaying.weights import Snapshot, state_bytes
 
 GIB = 2**30
 H200 = Room(

@@ -11,9 +11,9 @@ import torch
 from test_checks_rules import LOADER, launch, ranks, with_loaders
 
 from sfbench.checks import accumulation_sync, data_sharding, independent_copies, learning_rate
-from sfbench.probe.batch import samples_in, tensors
 from sfbench.probe.recording.content import batch_prints, dataset_digest
-from sfbench.probe.ring import Ring
+from sfbench.probe.replaying.batch import samples_in, tensors
+from sfbench.probe.replaying.ring import Ring
 from sfbench.protocol.evidence import Loader, Model, Optimizer
 
 SIZE = 640

@@ -23,28 +23,28 @@ from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDatas
 
 from sfbench.common.schema import ProbeOptions
 from sfbench.probe.checkpace import CheckPace, Seen
-from sfbench.probe.loader_hooks import LoaderHooks
+from sfbench.probe.hooks.loader_hooks import LoaderHooks
+from sfbench.probe.hooks.pulse import Pulse
+from sfbench.probe.hooks.taps import Taps
 from sfbench.probe.pace import DONE, BlockFacts, Command
-from sfbench.probe.patches import Patches
-from sfbench.probe.pulse import Pulse
-from sfbench.probe.recording.call_site import Place, calls_by_for
+from sfbench.probe.recording.call_site import CallSite, calls_by_for
 from sfbench.probe.recording.content import batch_prints, dataset_digest
 from sfbench.probe.recording.learning_rates import RateWatch
 from sfbench.probe.recording.loaders import LoaderWatch
 from sfbench.probe.recording.opened_files import FileWatch
 from sfbench.probe.recording.splits import SplitWatch, sketch
 from sfbench.probe.recording.states import wrapped_keys
-from sfbench.probe.replay import RungReplay
+from sfbench.probe.replaying.replay import RungReplay
 from sfbench.protocol.evidence import Epoch, Loader, RankEvidence, Written, from_json
 
 HERE = Path(__file__).name
 
 
 @pytest.fixture
-def patches() -> Iterator[Patches]:
-    patches = Patches()
-    yield patches
-    patches.restore()
+def taps() -> Iterator[Taps]:
+    taps = Taps()
+    yield taps
+    taps.restore()
 
 
 # -- values ---------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def test_evidence_survives_json() -> None:
         sampler="S", takes_all=True, shuffles=None, has_set_epoch=False,
         epochs=(Epoch(order=(2, 1), batches=1, ended=True),), indices=(2, 1),
     )  # fmt: skip
-    written = Written(path="/x", line="", meeting=0, setup=True)
+    written = Written(path="/x", line="", sync_point=0, setup=True)
     evidence = RankEvidence(
         rank=1, host="h", threads=2, peers=(0, 1), loaders=(loader,), written=(written,)
     )
@@ -70,10 +70,10 @@ def test_evidence_survives_json() -> None:
 
 
 def test_the_line_is_the_scripts_innermost_one() -> None:
-    place = Place(__file__)
+    place = CallSite(__file__)
 
     assert place.line().startswith(f"{HERE}:")
-    assert Place("/elsewhere/train.py").line() == ""
+    assert CallSite("/elsewhere/train.py").line() == ""
 
 
 class Asked:
@@ -180,9 +180,9 @@ def test_a_sketch_is_a_function_of_the_set(numbers: set[int]) -> None:
     assert len(got) == min(len(numbers), 256)
 
 
-def test_parts_of_a_dataset_are_numbered_by_it(patches: Patches) -> None:
-    watch = SplitWatch(Place(__file__))
-    watch.install(patches)
+def test_parts_of_a_dataset_are_numbered_by_it(taps: Taps) -> None:
+    watch = SplitWatch(CallSite(__file__))
+    watch.install(taps)
     data, other = TensorDataset(torch.arange(8)), TensorDataset(torch.arange(8))
 
     for parent, indices in ((data, [0, 1]), (data, range(2, 8)), (other, torch.arange(3))):
@@ -221,9 +221,9 @@ def test_names_of_wrappers_in_keys(state: list[str], names: set[str], wrong: lis
 
 
 @pytest.fixture
-def files(patches: Patches, tmp_path: Path) -> FileWatch:
-    watch = FileWatch(Place(__file__), lambda: 3, str(tmp_path / "launch"))
-    watch.install(patches)
+def files(taps: Taps, tmp_path: Path) -> FileWatch:
+    watch = FileWatch(CallSite(__file__), lambda: 3, str(tmp_path / "launch"))
+    watch.install(taps)
     return watch
 
 
@@ -238,7 +238,7 @@ def test_files_opened_for_writing_are_noted_once(files: FileWatch, tmp_path: Pat
 
     found = files.written(ended=True)
     assert [Path(w.path).name for w in found] == ["a.txt", "b.txt", "c.log"]
-    assert [(w.size_bytes, w.appends, w.meeting) for w in found] == [
+    assert [(w.size_bytes, w.appends, w.sync_point) for w in found] == [
         (12, False, 3),
         (0, False, 3),
         (0, True, 3),
@@ -288,10 +288,10 @@ def test_stand_ins_behave_as_built_in_functions(files: FileWatch, tmp_path: Path
 
 def test_built_in_functions_come_back(tmp_path: Path) -> None:
     before = (builtins.open, os.open, os.listdir, os.scandir, time.sleep)
-    patches = Patches()
-    FileWatch(Place(__file__), lambda: 0, str(tmp_path)).install(patches)
+    taps = Taps()
+    FileWatch(CallSite(__file__), lambda: 0, str(tmp_path)).install(taps)
 
-    patches.restore()
+    taps.restore()
 
     assert (builtins.open, os.open, os.listdir, os.scandir, time.sleep) == before
 
@@ -300,11 +300,11 @@ def test_built_in_functions_come_back(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def loaders(patches: Patches) -> LoaderWatch:
+def loaders(taps: Taps) -> LoaderWatch:
     hooks = LoaderHooks(Pulse([0.0] * 10), RungReplay(lambda key: True))
-    hooks.install(patches)
-    watch = LoaderWatch(Place(__file__), hooks, lambda: True, lambda key: True)
-    watch.install(patches)
+    hooks.install(taps)
+    watch = LoaderWatch(CallSite(__file__), hooks, lambda: True, lambda key: True)
+    watch.install(taps)
     return watch
 
 
@@ -414,9 +414,9 @@ def test_the_end_of_a_pass_stands_until_the_next_batch(loaders: LoaderWatch) -> 
 # -- rates ----------------------------------------------------------------------------------------
 
 
-def test_scheduler_steps_between_updates(patches: Patches) -> None:
-    watch = RateWatch(Place(__file__))
-    watch.install(patches)
+def test_scheduler_steps_between_updates(taps: Taps) -> None:
+    watch = RateWatch(CallSite(__file__))
+    watch.install(taps)
     optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.5)
     schedule = ExponentialLR(optimizer, 0.5)
 

@@ -377,7 +377,7 @@ def test_join_and_a_minimum_over_ranks_are_remedies() -> None:
 
 # -- files ----------------------------------------------------------------------------------------
 
-FILE = Written(path="/data/run/last.pt", line="train.py:30", meeting=4, setup=False)
+FILE = Written(path="/data/run/last.pt", line="train.py:30", sync_point=4, setup=False)
 
 
 def test_keys_are_named_with_their_place() -> None:
@@ -394,7 +394,7 @@ def test_keys_are_named_with_their_place() -> None:
     ("mine", "theirs", "status"),
     [
         (FILE, FILE, "fail"),
-        (FILE, replace(FILE, meeting=5), "pass"),
+        (FILE, replace(FILE, sync_point=5), "pass"),
         (FILE, replace(FILE, path="/data/run/rank1.pt"), "pass"),
         (replace(FILE, size_bytes=0), replace(FILE, size_bytes=0), "pass"),
         (replace(FILE, size_bytes=0, saved=True), FILE, "fail"),
@@ -414,19 +414,19 @@ def test_hosts_have_their_own_files() -> None:
     assert checkpoint_writers.check(launch(first, replace(second, host="there"))).status == "pass"
 
 
-DATA = Written(path="/data/rows.npy", line="train.py:3", meeting=1, setup=True, size_bytes=8,
+DATA = Written(path="/data/rows.npy", line="train.py:3", sync_point=1, setup=True, size_bytes=8,
                modified_s=100.0)  # fmt: skip
 
 
 def look(**changes: object) -> Read:
-    values = {"path": "/data/rows.npy", "line": "train.py:7", "at_s": 101.0, "meeting": 1}
+    values = {"path": "/data/rows.npy", "line": "train.py:7", "at_s": 101.0, "sync_point": 1}
     return Read(**{**values, "found": True, "waited": False, **changes})
 
 
 @pytest.mark.parametrize(
     ("read", "status"),
     [
-        (look(meeting=2), "pass"),
+        (look(sync_point=2), "pass"),
         (look(at_s=99.0), "fail"),
         (look(at_s=99.0, waited=True), "fail"),
         (look(), "fail"),
@@ -460,7 +460,7 @@ def test_a_folder_of_many_files_is_data_one_with_a_log_is_not() -> None:
 
 def test_data_made_twice_is_no_matter_of_checkpoints() -> None:
     first, second = ranks(written=(DATA,))
-    facts = launch(first, replace(second, reads=(look(meeting=2),)))
+    facts = launch(first, replace(second, reads=(look(sync_point=2),)))
 
     assert download_race.check(facts).status == "fail"
     assert checkpoint_writers.check(facts).status == "pass"

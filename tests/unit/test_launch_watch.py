@@ -70,7 +70,7 @@ def test_updates_before_the_loop_is_known_are_steps() -> None:
 def test_collectives_beside_the_steps_are_no_progress() -> None:
     watch, beats = Watch(1, 0.0), table(3)
     watch.see(1.0, beats, (0,))
-    beats[0, HEARTBEAT_COLUMNS.index("meetings")] = 7.0
+    beats[0, HEARTBEAT_COLUMNS.index("sync_points")] = 7.0
     watch.see(4.0, beats, (0,))
 
     assert watch.idle_s(6.0) == 5.0

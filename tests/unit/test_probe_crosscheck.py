@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sfbench.probe.crosscheck import cross_check
-from sfbench.probe.discovery import find_loop
-from sfbench.probe.events import Event, Fetch, Forward, Update
+from sfbench.probe.hooks.events import Event, Fetch, Forward, Update
+from sfbench.probe.loop.crosscheck import cross_check
+from sfbench.probe.loop.discovery import find_loop
 
 LOADER, MODEL, OPTIMIZER = ("data", "Sampler", 8), 1, 2
 

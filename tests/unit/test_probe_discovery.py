@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfbench.probe.discovery import enough, find_loop
-from sfbench.probe.events import Event, Fetch, Forward, Update
+from sfbench.probe.hooks.events import Event, Fetch, Forward, Update
+from sfbench.probe.loop.discovery import enough, find_loop
 
 _TICK = itertools.count()
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sfbench.probe.discovery import Loop
-from sfbench.probe.events import Aside, Fetch, Forward, Update
-from sfbench.probe.flow import UPDATES_ASTRAY, Flow, HostTimes, StepEnd
+from sfbench.probe.hooks.events import Excluded, Fetch, Forward, Update
+from sfbench.probe.loop.discovery import Loop
+from sfbench.probe.loop.flow import UPDATES_ASTRAY, Flow, HostTimes, StepEnd
 
 
 @dataclass
@@ -107,7 +107,7 @@ def test_saving_is_told_apart() -> None:
     script = Script()
     for _ in range(4):
         script.step()
-    script.flow.feed(Aside(script.now, script.now + 2.0))
+    script.flow.feed(Excluded(script.now, script.now + 2.0))
     script.step()
     assert script.steps[-1].other_s == 2.0
 

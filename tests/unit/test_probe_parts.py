@@ -1,4 +1,4 @@
-"""The probe's small parts: patches, kept batches, weights, saves, local collectives, clocks."""
+"""The probe's small parts: taps, kept batches, weights, saves, local collectives, clocks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from sfbench.probe import clock, own_faults
-from sfbench.probe.batch import fingerprint, samples_in
-from sfbench.probe.collectives import CollectiveHooks
-from sfbench.probe.events import Event
-from sfbench.probe.loader_hooks import LoaderHooks
-from sfbench.probe.models import Models
-from sfbench.probe.own_faults import is_own
-from sfbench.probe.passes import Source
-from sfbench.probe.patches import Patches
-from sfbench.probe.pulse import Pulse
-from sfbench.probe.replay import RungReplay
-from sfbench.probe.ring import Ring
-from sfbench.probe.saves import SaveHooks
-from sfbench.probe.weak import WeakTable
-from sfbench.probe.weights import Snapshot, checksum
+from sfbench.probe import clock
+from sfbench.probe.hooks import own_faults
+from sfbench.probe.hooks.collectives import CollectiveHooks
+from sfbench.probe.hooks.events import Event
+from sfbench.probe.hooks.loader_hooks import LoaderHooks
+from sfbench.probe.hooks.model_hooks import Models
+from sfbench.probe.hooks.own_faults import is_own
+from sfbench.probe.hooks.passes import Source
+from sfbench.probe.hooks.pulse import Pulse
+from sfbench.probe.hooks.saves import SaveHooks
+from sfbench.probe.hooks.taps import Taps
+from sfbench.probe.hooks.weak import WeakTable
+from sfbench.probe.replaying.batch import fingerprint, samples_in
+from sfbench.probe.replaying.replay import RungReplay
+from sfbench.probe.replaying.ring import Ring
+from sfbench.probe.replaying.weights import Snapshot, checksum
 
 
 class Base:
@@ -42,12 +43,12 @@ class Child(Base):
     pass
 
 
-def test_patches_put_everything_back_also_what_was_inherited() -> None:
-    patches = Patches()
-    patches.replace(Child, "hello", lambda self: "patched")
-    patches.wrap(Child, "hello", lambda old: lambda self: old(self) + " twice")
+def test_taps_put_everything_back_also_what_was_inherited() -> None:
+    taps = Taps()
+    taps.replace(Child, "hello", lambda self: "patched")
+    taps.wrap(Child, "hello", lambda old: lambda self: old(self) + " twice")
     assert Child().hello() == "patched twice"
-    patches.restore()
+    taps.restore()
     assert "hello" not in vars(Child)
     assert Child().hello() == "base"
 
@@ -62,8 +63,8 @@ def loud(old: Any) -> Any:
 
 def test_a_tap_is_made_anew_as_listeners_come_and_leave() -> None:
     # GIVEN one tap with two listeners
-    patches, original = Patches(), Base.hello
-    first, second = (patches.wrap(Base, "hello", make) for make in (twice, loud))
+    taps, original = Taps(), Base.hello
+    first, second = (taps.wrap(Base, "hello", make) for make in (twice, loud))
     said = [Base().hello()]
     # WHEN one leaves, comes to listen in another way, and both leave
     first.leave()
@@ -75,13 +76,13 @@ def test_a_tap_is_made_anew_as_listeners_come_and_leave() -> None:
     # THEN with none left the original is back
     assert said == ["base twice!", "base!", "base twice"]
     assert Base.hello is original
-    patches.restore()
+    taps.restore()
     assert Base.hello is original
 
 
 def test_a_tap_does_not_undo_what_a_script_has_wrapped_around_it() -> None:
-    patches, original = Patches(), Base.hello
-    listener = patches.wrap(Base, "hello", twice)
+    taps, original = Taps(), Base.hello
+    listener = taps.wrap(Base, "hello", twice)
     ours = Base.hello
     Base.hello = theirs = loud(ours)  # type: ignore[method-assign]
     try:
@@ -89,7 +90,7 @@ def test_a_tap_does_not_undo_what_a_script_has_wrapped_around_it() -> None:
         assert Base.hello is theirs
         assert Base().hello() == "base twice!"
     finally:
-        patches.restore()
+        taps.restore()
     assert Base.hello is original
 
 
@@ -102,14 +103,14 @@ def test_what_is_tapped_keeps_name_signature_and_attributes() -> None:
     class Owner:
         method = plain
 
-    patches = Patches()
-    patches.wrap(Owner, "method", loud)
+    taps = Taps()
+    taps.wrap(Owner, "method", loud)
     tapped: Any = Owner.method
     assert tapped is not plain
     assert inspect.signature(tapped) == inspect.signature(plain)
     assert (tapped.__name__, tapped.__doc__, tapped.hooked) == ("plain", plain.__doc__, True)
     assert list(inspect.signature(Owner().method).parameters) == ["size", "deep"]
-    patches.restore()
+    taps.restore()
 
 
 def test_a_weak_table_forgets_with_the_object() -> None:
@@ -244,8 +245,8 @@ def test_weights_and_optimizer_state_come_back() -> None:
 def test_saves_are_timed_and_remembered(tmp_path: Path, allow: bool) -> None:
     # GIVEN a script that saves to a part file and renames it
     events: list[Event] = []
-    hooks, patches = SaveHooks(events.append, rank=1, allow=allow), Patches()
-    hooks.install(patches)
+    hooks, taps = SaveHooks(events.append, rank=1, allow=allow), Taps()
+    hooks.install(taps)
     part, final = tmp_path / "model.pt.part", tmp_path / "model.pt"
     try:
         # WHEN
@@ -253,7 +254,7 @@ def test_saves_are_timed_and_remembered(tmp_path: Path, allow: bool) -> None:
         os.replace(part, final)  # noqa: PTH105 - as scripts write it
         shutil.copy2(part.with_name("model.pt"), tmp_path / "best.pt")
     finally:
-        patches.restore()
+        taps.restore()
     # THEN
     assert final.read_bytes() == (tmp_path / "best.pt").read_bytes() != b""
     (save,) = hooks.saves
@@ -264,8 +265,8 @@ def test_saves_are_timed_and_remembered(tmp_path: Path, allow: bool) -> None:
 
 def test_copies_of_what_was_saved_are_timed_and_no_other(tmp_path: Path) -> None:
     events: list[Event] = []
-    hooks, patches = SaveHooks(events.append, rank=0, allow=False), Patches()
-    hooks.install(patches)
+    hooks, taps = SaveHooks(events.append, rank=0, allow=False), Taps()
+    hooks.install(taps)
     (tmp_path / "data.txt").write_text("a sample")
     try:
         torch.save({"epoch": 3}, tmp_path / "last.pt")
@@ -273,13 +274,13 @@ def test_copies_of_what_was_saved_are_timed_and_no_other(tmp_path: Path) -> None
         shutil.copy2(tmp_path / "best.pt", tmp_path / "kept.pt")
         shutil.copyfile(tmp_path / "data.txt", tmp_path / "cached.txt")
     finally:
-        patches.restore()
+        taps.restore()
     assert len(events) == 3
 
 
 def test_collectives_answer_locally_while_ranks_run_apart() -> None:
-    hooks, patches = CollectiveHooks(), Patches()
-    hooks.install(patches)
+    hooks, taps = CollectiveHooks(), Taps()
+    hooks.install(taps)
     hooks.local = True
     try:
         tensor = torch.tensor([1.0, 2.0])
@@ -292,7 +293,7 @@ def test_collectives_answer_locally_while_ranks_run_apart() -> None:
         dist.all_gather_object(objects, {"a": 1})
         dist.barrier()
     finally:
-        patches.restore()
+        taps.restore()
     assert work is not None
     assert work.is_completed()
     assert torch.equal(tensor, torch.tensor([1.0, 2.0]))
@@ -309,8 +310,8 @@ def test_the_cpu_clock_counts_from_its_making(monkeypatch: pytest.MonkeyPatch) -
 
 def hooked(kind: str) -> BaseException:
     """What comes out of a loader whose dataset or whose hook fails, as a script would see it."""
-    patches, hooks = Patches(), LoaderHooks(Pulse([0.0] * 10), RungReplay(lambda key: True))
-    hooks.install(patches)
+    taps, hooks = Taps(), LoaderHooks(Pulse([0.0] * 10), RungReplay(lambda key: True))
+    hooks.install(taps)
 
     def broken(source: Source) -> None:
         [][len(source.order)]
@@ -336,7 +337,7 @@ def hooked(kind: str) -> BaseException:
     except Exception as error:
         return error
     finally:
-        patches.restore()
+        taps.restore()
     raise AssertionError("nothing failed")
 
 
@@ -354,7 +355,7 @@ def test_hooks_call_what_they_stand_for_original() -> None:
     # What tells a hook's own fault reads the name: every stand-in is made around an ``original``.
     makers = [
         (path.name, node)
-        for path in Path(own_faults.__file__).parent.rglob("*.py")
+        for path in Path(clock.__file__).parent.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef) and node.name.startswith("_around")
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sfbench.common.schema import LADDER
-from sfbench.probe.rungs import unavailable_rungs
+from sfbench.probe.replaying.unavailable_rungs import unavailable_rungs
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from sfbench.probe.loader_hooks import LoaderHooks
-from sfbench.probe.pulse import Pulse
-from sfbench.probe.replay import RungReplay
+from sfbench.probe.hooks.loader_hooks import LoaderHooks
+from sfbench.probe.hooks.pulse import Pulse
+from sfbench.probe.replaying.replay import RungReplay
 
 
 class Queue:

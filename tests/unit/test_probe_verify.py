@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sfbench.probe.verification import RankFacts, verify, wrapper
+from sfbench.probe.loop.verification import RankFacts, verify, wrapper
 
 RANK = RankFacts(
     anchor=0,

@@ -21,7 +21,7 @@ _STEPS_OF_LOOPS = {"FOR_ITER", "SEND", "YIELD_FROM"}
 """Opcodes that ask for the next item and take the end of the iterator for the end of a loop."""
 
 
-class Place:
+class CallSite:
     """Finds the innermost line of the script, or of a module beside it, on the stack."""
 
     def __init__(self, script: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sfbench.probe.batch import tensors
+from sfbench.probe.replaying.batch import tensors
 
 _VALUES = 256
 """Looked at per sample (or per array of a dataset), evenly spread."""

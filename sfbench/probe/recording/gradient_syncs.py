@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from torch import nn
 from torch.optim import Optimizer
 
-from sfbench.probe.patches import Listener, Patches
-from sfbench.probe.recording.call_site import Place
+from sfbench.probe.hooks.taps import Listener, Taps
+from sfbench.probe.recording.call_site import CallSite
 
 UPDATES = 16
 """Updates whose backward passes are counted."""
@@ -94,18 +94,18 @@ class SyncCount:
 class SyncWatch:
     """Follows DDP's forwards, updates and zero_grad."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, call_site: CallSite) -> None:
+        self._call_site = call_site
         self._trial = 0
         self._open = True
         """Some model's syncs are still counted."""
         self._listeners: list[Listener] = []
         self.counts: dict[int, SyncCount] = {}
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch zero_grad of Optimizer and Module."""
         self._listeners = [
-            patches.wrap(owner, "zero_grad", self._around_zero_grad)
+            taps.wrap(owner, "zero_grad", self._around_zero_grad)
             for owner in (Optimizer, nn.Module)
         ]
 
@@ -120,7 +120,7 @@ class SyncWatch:
         """A training forward of a DDP model begins."""
         count = self.counts.get(id(model))
         if count is None:
-            count = self.counts[id(model)] = SyncCount(model, self._place.line())
+            count = self.counts[id(model)] = SyncCount(model, self._call_site.line())
             self._open = True
         count.forward(model.require_backward_grad_sync)
         return count

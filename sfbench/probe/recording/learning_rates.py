@@ -9,8 +9,8 @@ from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from sfbench.probe.patches import Listener, Patches
-from sfbench.probe.recording.call_site import Place
+from sfbench.probe.hooks.taps import Listener, Taps
+from sfbench.probe.recording.call_site import CallSite
 from sfbench.protocol.evidence import Optimizer
 
 _ONCE_PER_RANK = {"accelerate.scheduler"}
@@ -47,18 +47,18 @@ def _stepped_by() -> str:
 class RateWatch:
     """Wraps the step of learning-rate schedulers."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, call_site: CallSite) -> None:
+        self._call_site = call_site
         self._listeners: list[Listener] = []
         self._closed = False
         self._depth = 0
         self._steps: Counter[tuple[int, int]] = Counter()
         self._seen: dict[int, _Seen] = {}
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch the schedulers. Those made of others step once, whatever they step inside."""
         self._listeners = [
-            patches.wrap(owner, "step", self._around_step)
+            taps.wrap(owner, "step", self._around_step)
             for owner in (LRScheduler, ReduceLROnPlateau)
             if "step" in vars(owner)
         ]
@@ -113,7 +113,7 @@ class RateWatch:
         if seen is None:
             return  # before the first update: the step that its constructor makes
         if seen.scheduler is None:
-            seen.scheduler, seen.line = type(scheduler).__name__, self._place.line()
+            seen.scheduler, seen.line = type(scheduler).__name__, self._call_site.line()
             seen.stepped_by = _stepped_by()
         if len(seen.windows) < UPDATES:
             self._steps[id(scheduler.optimizer), id(scheduler)] += 1

@@ -19,12 +19,12 @@ from torch.utils.data import (
 )
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from sfbench.probe.batch import samples_in
-from sfbench.probe.loader_hooks import LoaderHooks
-from sfbench.probe.passes import Source
-from sfbench.probe.patches import Listener, Patches
-from sfbench.probe.recording.call_site import Place, caller, calls_by_for
+from sfbench.probe.hooks.loader_hooks import LoaderHooks
+from sfbench.probe.hooks.passes import Source
+from sfbench.probe.hooks.taps import Listener, Taps
+from sfbench.probe.recording.call_site import CallSite, caller, calls_by_for
 from sfbench.probe.recording.content import batch_prints, dataset_digest
+from sfbench.probe.replaying.batch import samples_in
 from sfbench.protocol.evidence import Epoch, Loader
 from sfbench.protocol.feeding import Batches
 
@@ -83,19 +83,19 @@ class LoaderWatch:
 
     def __init__(
         self,
-        place: Place,
+        call_site: CallSite,
         hooks: LoaderHooks,
         real: Callable[[], bool],
         trains: Callable[[Hashable], bool],
         world_size: int = 1,
     ) -> None:
-        self._place = place
+        self._call_site = call_site
         self._hooks = hooks
         self._samples = max(FEWEST_SAMPLES, min(SAMPLES, OF_ALL_RANKS // world_size))
         self._real = real
         self._trains = trains
         self._main = threading.get_ident()
-        self._patches: Patches | None = None
+        self._taps: Taps | None = None
         self._listener: Listener | None = None
         self._sources: Listener | None = None
         self._closed = False
@@ -115,14 +115,14 @@ class LoaderWatch:
         self.shortened = False
         """The probe has ended some loop."""
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch the constructor of DataLoader, and listen to batches."""
-        self._patches = patches
-        patches.wrap(DataLoader, "__init__", self._around_init)
+        self._taps = taps
+        taps.wrap(DataLoader, "__init__", self._around_init)
         self._hooks.on_pass, self._hooks.on_first, self._hooks.on_end = (
             self._made, self._begin, self._end,
         )  # fmt: skip
-        self._sources = patches.wrap(Batches, "__next__", self._around_source_next)
+        self._sources = taps.wrap(Batches, "__next__", self._around_source_next)
         self._listen()
 
     def close(self) -> None:
@@ -134,8 +134,8 @@ class LoaderWatch:
         self._listener = self._sources = None
 
     def _listen(self) -> None:
-        if self._listener is None and self._patches is not None:
-            self._listener = self._patches.wrap(_BaseDataLoaderIter, "__next__", self._around_next)
+        if self._listener is None and self._taps is not None:
+            self._listener = self._taps.wrap(_BaseDataLoaderIter, "__next__", self._around_next)
 
     def loaders(self) -> tuple[Loader, ...]:
         """All loaders that gave at least one batch, in the order of their first pass.
@@ -177,7 +177,7 @@ class LoaderWatch:
 
     def _around_init(self, original: Any) -> Any:
         def init(loader: Any, *args: Any, **kwargs: Any) -> None:
-            self._lines[id(loader)] = self._place.line()
+            self._lines[id(loader)] = self._call_site.line()
             original(loader, *args, **kwargs)
 
         return init
@@ -186,7 +186,7 @@ class LoaderWatch:
         def next_batch(source: Any) -> Any:
             batch = original(source)
             if self.wants_inputs and self._real():
-                self.given(batch, self._place.line())
+                self.given(batch, self._call_site.line())
             return batch
 
         return next_batch

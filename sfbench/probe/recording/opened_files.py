@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sfbench.probe.patches import Listener, Patches
-from sfbench.probe.recording.call_site import Place, guarded
+from sfbench.probe.hooks.taps import Listener, Taps
+from sfbench.probe.recording.call_site import CallSite, guarded
 from sfbench.protocol.evidence import Read, Written
 
 _MOST_WRITTEN = 400
@@ -33,11 +33,14 @@ _CACHES = (
 
 
 class FileWatch:
-    """Wraps open, os.open and the listing of folders. ``meeting`` counts as in ``meetings.py``."""
+    """Wraps open, os.open and the listing of folders.
 
-    def __init__(self, place: Place, meeting: Callable[[], int], launch_dir: str) -> None:
-        self._place = place
-        self._meeting = meeting
+    ``sync_point`` counts as in ``sync_points.py``.
+    """
+
+    def __init__(self, call_site: CallSite, sync_point: Callable[[], int], launch_dir: str) -> None:
+        self._call_site = call_site
+        self._sync_point = sync_point
         self._own = launch_dir
         self._inside = False
         self._waited = False
@@ -50,11 +53,11 @@ class FileWatch:
         self._written: dict[tuple[str, int], Written] = {}
         self._reads: dict[str, Read] = {}
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch what opens and lists, and what waits."""
         opened = _Unbound(builtins.open, self._around_open)
-        patches.replace(builtins, "open", opened)
-        patches.replace(io, "open", opened)
+        taps.replace(builtins, "open", opened)
+        taps.replace(io, "open", opened)
         for owner, name, make in (
             (os, "listdir", self._around_list),
             (os, "scandir", self._around_list),
@@ -62,8 +65,8 @@ class FileWatch:
             (fcntl, "flock", self._around_wait),
             (fcntl, "lockf", self._around_wait),
         ):
-            self._early.append(patches.wrap(owner, name, _unbound(make)))
-        patches.wrap(os, "open", _unbound(self._around_os_open))
+            self._early.append(taps.wrap(owner, name, _unbound(make)))
+        taps.wrap(os, "open", _unbound(self._around_os_open))
 
     def trains(self) -> None:
         """Setting up is over."""
@@ -147,14 +150,14 @@ class FileWatch:
         return value
 
     def _write(self, path: str, *, appends: bool, saved: bool) -> None:
-        key = (path, self._meeting())
+        key = (path, self._sync_point())
         full = len(self._written) >= _MOST_WRITTEN
         if key in self._written or full or self._is_no_data(path) or guarded():
             return
         self._written[key] = Written(
             path=path,
-            line=self._place.line(),
-            meeting=key[1],
+            line=self._call_site.line(),
+            sync_point=key[1],
             setup=self.setup,
             appends=appends,
             saved=saved,
@@ -174,9 +177,9 @@ class FileWatch:
             return
         self._reads[path] = Read(
             path=path,
-            line=self._place.line(),
+            line=self._call_site.line(),
             at_s=at_s,
-            meeting=self._meeting(),
+            sync_point=self._sync_point(),
             found=found,
             waited=self._waited,
         )

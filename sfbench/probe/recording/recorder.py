@@ -14,8 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 from sfbench.common.schema import RankFailure
 from sfbench.probe.checkpace import Seen
 from sfbench.probe.device import parameters_of
-from sfbench.probe.patches import Listener, Patches, apart
-from sfbench.probe.recording.call_site import Place
+from sfbench.probe.hooks.taps import Listener, Taps, apart
+from sfbench.probe.recording.call_site import CallSite
 from sfbench.probe.recording.gradient_syncs import SyncCount, SyncWatch
 from sfbench.probe.recording.learning_rates import RateWatch
 from sfbench.probe.recording.loaders import LoaderWatch
@@ -23,7 +23,7 @@ from sfbench.probe.recording.opened_files import FileWatch
 from sfbench.probe.recording.replicas import data_peers, weight_sums
 from sfbench.probe.recording.splits import SplitWatch
 from sfbench.probe.recording.states import StateWatch
-from sfbench.probe.recording.sync_points import MeetingWatch
+from sfbench.probe.recording.sync_points import SyncPointWatch
 from sfbench.probe.recording.unused import Search, UnusedWatch
 from sfbench.probe.state import State
 from sfbench.probe.stop import Refused
@@ -39,22 +39,22 @@ HALF = 0.5
 _PAUSE_S = 0.05
 
 
-class Witness:
+class Recorder:
     """Owns the hooks of the checks. ``joined``: all ranks have come out of DDP's Join."""
 
     def __init__(self, state: State, joined: Callable[[], None]) -> None:
         self._state = state
         self._early: list[Listener] = []
         self._weights: tuple[float | None, float | None] | None = None
-        place = Place(state.job.script)
+        call_site = CallSite(state.job.script)
         self.loaders = LoaderWatch(
-            place,
+            call_site,
             state.loaders,
             real=lambda: not state.replay.active,
             trains=state.flow.trains,
             world_size=state.world_size,
         )
-        self.meetings = MeetingWatch(
+        self.sync_points = SyncPointWatch(
             state.heartbeat,
             state.pulse,
             local=lambda: state.collectives.local,
@@ -62,23 +62,23 @@ class Witness:
             part=self._part,
             on_joined=joined,
         )
-        self.files = FileWatch(place, lambda: self.meetings.count, state.job.launch_dir)
-        self.splits = SplitWatch(place)
-        self.syncs = SyncWatch(place)
+        self.files = FileWatch(call_site, lambda: self.sync_points.count, state.job.launch_dir)
+        self.splits = SplitWatch(call_site)
+        self.syncs = SyncWatch(call_site)
         self.unused = UnusedWatch()
-        self.rates = RateWatch(place)
-        self.states = StateWatch(place, state.models.models, self.files.saved)
+        self.rates = RateWatch(call_site)
+        self.states = StateWatch(call_site, state.models.models, self.files.saved)
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Put all hooks in place, outside those that measure."""
         self.files.on_written = self._leave_early
         self.loaders.shortens = self._state.job.probe.checks and self._state.job.probe.may_shorten
         for hooks in (
-            self.loaders, self.meetings, self.files, self.splits, self.syncs, self.unused,
+            self.loaders, self.sync_points, self.files, self.splits, self.syncs, self.unused,
             self.rates, self.states,
         ):  # fmt: skip
-            hooks.install(patches)
-        self._early = [patches.wrap(DistributedDataParallel, "forward", self._around_forward)]
+            hooks.install(taps)
+        self._early = [taps.wrap(DistributedDataParallel, "forward", self._around_forward)]
         self._hear(apart(self._updated))
 
     def close(self) -> None:
@@ -154,10 +154,9 @@ class Witness:
 
     def _peers(self, models: list[Any], parameters: list[Any]) -> set[int]:
         peers = data_peers(models, parameters, self._state.world_size)
-        averaged = self.meetings.bytes_after / max(1, self._state.pulse.updates) >= HALF * _nbytes(
-            parameters
-        )
-        if not models and self.meetings.shares_model and not averaged:
+        sent = self.sync_points.bytes_after / max(1, self._state.pulse.updates)
+        averaged = sent >= HALF * _nbytes(parameters)
+        if not models and self.sync_points.shares_model and not averaged:
             # Activations travel, gradients do not: the ranks share one model, by hand.
             return {self._state.rank}
         return peers
@@ -166,7 +165,7 @@ class Witness:
         """Whether the script's own collectives may carry the gradients that DDP does not."""
         inside = {id(p) for model in models for p in model.parameters()}
         outside = _nbytes([p for p in parameters if id(p) not in inside])
-        return self.meetings.bytes_sent / max(1, self._state.pulse.updates) >= HALF * outside
+        return self.sync_points.bytes_sent / max(1, self._state.pulse.updates) >= HALF * outside
 
     def _sums(self) -> tuple[float | None, float | None]:
         state = self._state
@@ -226,8 +225,8 @@ class Witness:
             weights=inside,
             weights_outside=outside,
             exchanges_outside=self._exchanges_outside(models, parameters),
-            joins=self.meetings.joins,
-            takes_minimum=self.meetings.takes_minimum,
+            joins=self.sync_points.joins,
+            takes_minimum=self.sync_points.takes_minimum,
             sync_cost_s=state.sync_cost_s,
         )
 

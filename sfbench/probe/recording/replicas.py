@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from sfbench.probe.weights import total_of
+from sfbench.probe.replaying.weights import total_of
 
 _MODEL_PARALLEL = {"tp", "sp", "cp", "pp", "ep", "mp", "tensor", "sequence", "context", "pipeline"}
 """Names of mesh dimensions along which ranks share one replica, and so the same samples."""

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Subset
 
-from sfbench.probe.patches import Patches
-from sfbench.probe.recording.call_site import Place
+from sfbench.probe.hooks.taps import Taps
+from sfbench.probe.recording.call_site import CallSite
 from sfbench.protocol.evidence import Split
 
 SKETCH = 256
@@ -20,14 +20,14 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 class SplitWatch:
     """Wraps the constructor of Subset, which random_split calls too."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, call_site: CallSite) -> None:
+        self._call_site = call_site
         self._parents: dict[int, Any] = {}
         self.splits: list[Split] = []
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch Subset."""
-        patches.wrap(Subset, "__init__", self._around_init)
+        taps.wrap(Subset, "__init__", self._around_init)
 
     def _around_init(self, original: Any) -> Any:
         def init(subset: Any, dataset: Any, indices: Any, *args: Any, **kwargs: Any) -> None:
@@ -44,7 +44,7 @@ class SplitWatch:
             return  # keys that are no numbers: nothing to compare
         self._parents.setdefault(id(dataset), dataset)  # kept, so that its id stays its own
         split = Split(
-            line=self._place.line(),
+            line=self._call_site.line(),
             parent=list(self._parents).index(id(dataset)),
             size=len(numbers),
             sketch=sketch(numbers),

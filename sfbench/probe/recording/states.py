@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from sfbench.probe.patches import Patches
-from sfbench.probe.recording.call_site import Place
-from sfbench.probe.saves import path_of
+from sfbench.probe.hooks.saves import path_of
+from sfbench.probe.hooks.taps import Taps
+from sfbench.probe.recording.call_site import CallSite
 from sfbench.protocol.evidence import Save
 
 _DEPTH = 5
@@ -26,19 +26,19 @@ class StateWatch:
 
     def __init__(
         self,
-        place: Place,
+        call_site: CallSite,
         models: Iterable[DistributedDataParallel],
         on_save: Callable[[str], None],
     ) -> None:
-        self._place = place
+        self._call_site = call_site
         self._models = models
         self._on_save = on_save
         self.saves: list[Save] = []
         self.states = 0
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch torch.save."""
-        patches.wrap(torch, "save", self._around_save)
+        taps.wrap(torch, "save", self._around_save)
 
     def _around_save(self, original: Any) -> Any:
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
@@ -56,7 +56,7 @@ class StateWatch:
         self.states += bool(states)
         wrong = [key for prefix, state in states for key in wrapped_keys(prefix, state, names)]
         if wrong and all(save.path != path for save in self.saves):
-            line = self._place.line()
+            line = self._call_site.line()
             save = Save(path=path, line=line, keys=tuple(wrong[:_KEPT]), count=len(wrong))
             self.saves.append(save)
 

@@ -1,13 +1,12 @@
 """How often all ranks have met, and whether they still walk the same path.
 
-A *meeting* is a point that no rank passes before all have come to it: a collective over all ranks,
-the start of a group, the making of a DDP model. Ranks of one program count the same meetings. So
-what two ranks do at the same count may happen at the same time, and what they do at different
-counts cannot.
+No rank passes a *sync point* before all have come to it: a collective over all ranks, the start of
+a group, the making of a DDP model. Ranks of one program count the same sync points. What two ranks
+do at the same count may happen at the same time; what they do at different counts cannot.
 
-A rank whose loader has run out, or that comes to a kind of meeting for the first time, looks before
-it enters what the others are about to do. One that is inside a synchronised step, with fewer
-meetings behind it, cannot come: the program has parted, and would hang there for half an hour or
+A rank whose loader has run out, or that comes to a kind of sync point for the first time, first
+looks at what the others are about to do. A rank that is inside a synchronised step, with fewer sync
+points behind it, cannot come: the program has parted, and would hang there for half an hour or
 crash on messages of the wrong size.
 """
 
@@ -25,22 +24,22 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from sfbench.common.schema import PHASES
-from sfbench.probe.collectives import COLLECTIVES
-from sfbench.probe.models import IN_BACKWARD
-from sfbench.probe.patches import Patches
-from sfbench.probe.pulse import Pulse
+from sfbench.probe.hooks.collectives import COLLECTIVES
+from sfbench.probe.hooks.model_hooks import IN_BACKWARD
+from sfbench.probe.hooks.pulse import Pulse
+from sfbench.probe.hooks.taps import Taps
 from sfbench.probe.recording.call_site import in_function
 from sfbench.protocol.heartbeat import Heartbeat
 
 LOOK_S = 4.0
-"""How long a rank looks for the others before it enters a meeting all the same."""
+"""How long a rank looks for the others before it enters a sync point all the same."""
 SURE_S = 0.2
 """How long a rank has to be seen elsewhere."""
 FORWARD_S = 2.0
 """The same where it is in a forward, and in the same one."""
 _PAUSE_S = 0.002
 _KINDS = 64
-"""Kinds of meetings that are looked at when they first come up."""
+"""Kinds of sync points that are looked at when they first come up."""
 _LOOKS = 100
 """Collectives of which is seen where they were called."""
 _UNEVEN = {"all_to_all", "all_to_all_single"}
@@ -48,13 +47,13 @@ _UNEVEN = {"all_to_all", "all_to_all_single"}
 _ENDED = ("script-ended", "done")
 
 
-class MeetingWatch:
+class SyncPointWatch:
     """Wraps collectives, group starts and Join.
 
     ``local`` tells whether collectives are answered locally just now; ``ran_out`` whether the
     training loader has ended by itself since the last batch; ``part`` is called with the number of
-    a rank that is inside a step while this one is at a meeting: it must not return. ``on_joined``
-    is called where all ranks have come out of Join.
+    a rank that is inside a step while this one is at a sync point: it must not return.
+    ``on_joined`` is called when all ranks have come out of Join.
     """
 
     def __init__(
@@ -84,16 +83,16 @@ class MeetingWatch:
         self._joins = 0
         self.takes_minimum = False
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch torch.distributed, DDP's constructor and Join."""
         for name in COLLECTIVES:
             if hasattr(dist, name):
-                patches.wrap(dist, name, self._around(name))
+                taps.wrap(dist, name, self._around(name))
         for name in ("init_process_group", "new_group"):
-            patches.wrap(dist, name, self._around_start)
-        patches.wrap(DistributedDataParallel, "__init__", self._around_start)
-        patches.wrap(Join, "__enter__", self._around_enter)
-        patches.wrap(Join, "__exit__", self._around_exit)
+            taps.wrap(dist, name, self._around_start)
+        taps.wrap(DistributedDataParallel, "__init__", self._around_start)
+        taps.wrap(Join, "__enter__", self._around_enter)
+        taps.wrap(Join, "__exit__", self._around_exit)
 
     def all_come(self) -> bool:
         """Whether all ranks will come to where this one is, right after an update.
@@ -139,8 +138,8 @@ class MeetingWatch:
             return
         kind = zlib.crc32(f"{name} {0 if name in _UNEVEN else _nbytes(args, kwargs)}".encode())
         self.count += 1
-        self._heartbeat.figures(meeting_kind=float(kind))
-        self._heartbeat.figures(meetings=float(self.count))
+        self._heartbeat.figures(sync_point_kind=float(kind))
+        self._heartbeat.figures(sync_points=float(self.count))
         if not self._pulse.begun:
             self.takes_minimum |= name == "all_reduce" and _is_minimum(args, kwargs)
         elif not self._pulse.joining and (self._is_new(kind) or self._ran_out()):
@@ -157,7 +156,7 @@ class MeetingWatch:
         self._look(None)
 
     def _look(self, kind: float | None) -> None:
-        """Wait until every rank of this node is at this meeting, or is known not to come.
+        """Wait until every rank of this node is at this sync point, or is known not to come.
 
         ``kind`` None: at the end of its script.
         """
@@ -178,11 +177,11 @@ class MeetingWatch:
             time.sleep(_PAUSE_S)
 
     def _state(self, other: Mapping[str, float], kind: float | None) -> str:
-        """Of another rank, as seen from this meeting: here | through | under way | apart."""
-        if PHASES[int(other["phase"])] in _ENDED or (kind and other["meetings"] > self.count):
+        """Of another rank, as seen from this sync_point: here | through | under way | apart."""
+        if PHASES[int(other["phase"])] in _ENDED or (kind and other["sync_points"] > self.count):
             return "through"
-        if kind and other["meetings"] == self.count:
-            return "apart" if other["meeting_kind"] != kind and self._ran_out() else "here"
+        if kind and other["sync_points"] == self.count:
+            return "apart" if other["sync_point_kind"] != kind and self._ran_out() else "here"
         # A device may lag behind its host, which has then gone on to wait elsewhere.
         return "apart" if abs(int(other["in_step"])) > self._pulse.updates else "under way"
 

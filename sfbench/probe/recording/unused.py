@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from sfbench.probe.patches import Listener, Patches
+from sfbench.probe.hooks.taps import Listener, Taps
 
 LOOKS = 12
 """Forward passes that are watched."""
@@ -22,9 +22,9 @@ class UnusedWatch:
         self.searches: dict[int, Search] = {}
         self._listener: Listener | None = None
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch DDP's way from forward to backward, where it searches."""
-        self._listener = patches.wrap(
+        self._listener = taps.wrap(
             DistributedDataParallel, "_post_forward", self._around_post_forward
         )
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from sfbench.common.schema import SaveInfo
-from sfbench.probe.events import Aside, Event
-from sfbench.probe.patches import Patches
+from sfbench.probe.hooks.events import Event, Excluded
+from sfbench.probe.hooks.taps import Taps
 
 _KEYS_KEPT = 400
 
@@ -33,10 +33,10 @@ class SaveHooks:
         self._paths: set[str] = set()
         self.saves: list[SaveInfo] = []
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch torch.save, and the copy that often follows one."""
-        patches.wrap(torch, "save", self._around_save)
-        patches.wrap(shutil, "copyfile", self._around_copy)
+        taps.wrap(torch, "save", self._around_save)
+        taps.wrap(shutil, "copyfile", self._around_copy)
 
     def _around_save(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -50,7 +50,7 @@ class SaveHooks:
                 self.saves.append(
                     SaveInfo(rank=self._rank, path=path, keys=keys, written=self._allow)
                 )
-            self._feed(Aside(began, time.perf_counter()))
+            self._feed(Excluded(began, time.perf_counter()))
 
         return save
 
@@ -62,7 +62,7 @@ class SaveHooks:
             copy = original(src, dst, *args, **kwargs)
             if saved:
                 self._paths.add(str(path_of(dst)))
-                self._feed(Aside(began, time.perf_counter()))
+                self._feed(Excluded(began, time.perf_counter()))
             return copy
 
         return copyfile

@@ -87,7 +87,7 @@ class Listener:
         self._tap.drop(self)
 
 
-class Patches:
+class Taps:
     """The taps of a measurement. ``restore`` removes them all, the last one first."""
 
     def __init__(self) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from sfbench.probe.batch import fingerprint
-from sfbench.probe.ring import Ring
+from sfbench.probe.replaying.batch import fingerprint
+from sfbench.probe.replaying.ring import Ring
 
 FINGERPRINTS = 8
 """First batches whose contents are compared between ranks."""

@@ -48,11 +48,11 @@ class Update(NamedTuple):
     """The first one of an optimizer made after the loop was known, or after the last such one."""
 
 
-class Aside(NamedTuple):
+class Excluded(NamedTuple):
     """Something that is not training took the time from began to ended: a save."""
 
     began: float
     ended: float
 
 
-Event = Fetch | Forward | Update | Aside
+Event = Fetch | Forward | Update | Excluded

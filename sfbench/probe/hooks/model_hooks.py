@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from sfbench.probe.batch import samples_in
-from sfbench.probe.events import Forward
-from sfbench.probe.patches import Listener, Patches
-from sfbench.probe.pulse import Pulse
+from sfbench.probe.hooks.events import Forward
+from sfbench.probe.hooks.pulse import Pulse
+from sfbench.probe.hooks.taps import Listener, Taps
+from sfbench.probe.replaying.batch import samples_in
 from sfbench.protocol.heartbeat import IN_STEP
 
 FORWARDS = 512
@@ -56,10 +56,10 @@ class ModelHooks:
         self.sync_off = False
         """While true, gradients and buffers stay on their rank."""
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch DistributedDataParallel, and what starts a backward."""
-        self._listener = patches.wrap(DistributedDataParallel, "forward", self._around_forward)
-        patches.wrap(torch.autograd, "backward", self._around_backward)
+        self._listener = taps.wrap(DistributedDataParallel, "forward", self._around_forward)
+        taps.wrap(torch.autograd, "backward", self._around_backward)
 
     def connect(self) -> None:
         """Make the hook anew from what the pulse and the attributes say now."""

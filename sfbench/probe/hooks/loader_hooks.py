@@ -23,13 +23,13 @@ from torch.utils.data.dataloader import (
     _SingleProcessDataLoaderIter,
 )
 
-from sfbench.probe.batch import samples_in
-from sfbench.probe.events import Fetch
-from sfbench.probe.passes import Source, pass_length, under_way
-from sfbench.probe.patches import Listener, Make, Patches
-from sfbench.probe.pulse import Depth, Pulse
-from sfbench.probe.replay import RungReplay
-from sfbench.probe.weak import WeakTable
+from sfbench.probe.hooks.events import Fetch
+from sfbench.probe.hooks.passes import Source, pass_length, under_way
+from sfbench.probe.hooks.pulse import Depth, Pulse
+from sfbench.probe.hooks.taps import Listener, Make, Taps
+from sfbench.probe.hooks.weak import WeakTable
+from sfbench.probe.replaying.batch import samples_in
+from sfbench.probe.replaying.replay import RungReplay
 from sfbench.protocol.feeding import Batches
 
 SETTLE_POLL_S = 0.002
@@ -65,22 +65,22 @@ class LoaderHooks:
         """By iterator: the pass that it makes just now."""
         self._original: Any = None
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch DataLoader, its iterators and ``sfbench.batches``."""
         self._original = _BaseDataLoaderIter.__next__
         self._listeners = [
-            (patches.wrap(owner, "__next__", make), make)
+            (taps.wrap(owner, "__next__", make), make)
             for owner, make in (
                 (_BaseDataLoaderIter, self._around_next),
                 (Batches, self._around_source_next),
             )
         ]
-        patches.wrap(_BaseDataLoaderIter, "_next_index", self._around_next_index)
-        patches.wrap(_BaseDataLoaderIter, "_reset", self._around_reset)
-        patches.wrap(_BaseDataLoaderIter, "__init__", self._around_made)
+        taps.wrap(_BaseDataLoaderIter, "_next_index", self._around_next_index)
+        taps.wrap(_BaseDataLoaderIter, "_reset", self._around_reset)
+        taps.wrap(_BaseDataLoaderIter, "__init__", self._around_made)
         for kind in (_SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter):
-            patches.wrap(kind, "__init__", self._around_whole_made)
-        patches.wrap(DataLoader, "__iter__", self._around_iter)
+            taps.wrap(kind, "__init__", self._around_whole_made)
+        taps.wrap(DataLoader, "__iter__", self._around_iter)
 
     def connect(self) -> None:
         """Make the hooks anew from what the pulse and the replay say now."""

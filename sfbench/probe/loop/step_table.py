@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from sfbench.common.schema import STEP_COLUMNS
 from sfbench.probe.clock import Clock
-from sfbench.probe.flow import HostTimes, StepEnd
+from sfbench.probe.loop.flow import HostTimes, StepEnd
 from sfbench.probe.pace import BLOCK, Command
 
 
@@ -49,8 +49,8 @@ class StepTable:
             measured = command.kind == BLOCK and place >= command.skip
             lasted_s = times[place + 1] - times[place]
             # Host seconds cannot be taken off device seconds: a device may still be behind.
-            aside = on_device and step.other_s > 0
-            measured = measured and not aside
+            excluded = on_device and step.other_s > 0
+            measured = measured and not excluded
             step_s = lasted_s if on_device else lasted_s - step.other_s
             forward_s, update_s = (np.nan, np.nan) if on_device else (step.forward_s, step.update_s)
             self._rows.append(
@@ -60,7 +60,7 @@ class StepTable:
                     step.samples, forward_s, update_s, *_on_host(step.host),
                 )
             )  # fmt: skip
-            if place >= command.skip and not aside:
+            if place >= command.skip and not excluded:
                 seconds.append(step_s)
                 samples += step.samples
         return seconds, samples

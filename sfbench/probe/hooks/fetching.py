@@ -26,7 +26,7 @@ from torch.utils.data._utils import fetch as torch_fetch
 
 from sfbench.common.schema import CodeRoot, ModuleFile
 from sfbench.probe import checkout
-from sfbench.probe.patches import Patches
+from sfbench.probe.hooks.taps import Taps
 
 _ROW = struct.Struct("5d")
 _DATASET, _BATCHES, _WALL_S, _CPU_S, _DELAY_S = range(5)
@@ -57,10 +57,10 @@ class FetchHooks:
         self._tables: dict[int, _Totals] = {}
         self._pid = 0
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch the fetchers; called in a fork."""
         for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
-            patches.wrap(getattr(torch_fetch, name), "fetch", self._around)
+            taps.wrap(getattr(torch_fetch, name), "fetch", self._around)
 
     def cost(self, dataset_id: int) -> FetchCost | None:
         """What fetching from a dataset cost so far; None where no worker told."""

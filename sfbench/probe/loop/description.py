@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 
 from sfbench.common.schema import LoopInfo
-from sfbench.probe.crosscheck import cross_check, steps_seen
 from sfbench.probe.device import parameters_of
-from sfbench.probe.discovery import Loop
-from sfbench.probe.events import Event, Fetch, Forward, Update
+from sfbench.probe.hooks.events import Event, Fetch, Forward, Update
+from sfbench.probe.loop.crosscheck import cross_check, steps_seen
+from sfbench.probe.loop.discovery import Loop
 from sfbench.probe.state import State
 
 

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from sfbench.probe.events import Event, Fetch, Forward, Update
+from sfbench.probe.hooks.events import Event, Fetch, Forward, Update
 
 GROUPS_FOR_ONE_OPTIMIZER = 4
 GROUPS_FOR_SEVERAL = 12

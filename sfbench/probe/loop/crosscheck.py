@@ -11,8 +11,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from sfbench.probe.discovery import Loop, trained_model
-from sfbench.probe.events import Event, Fetch, Forward, Update
+from sfbench.probe.hooks.events import Event, Fetch, Forward, Update
+from sfbench.probe.loop.discovery import Loop, trained_model
 
 
 @dataclass(slots=True)

@@ -9,25 +9,25 @@ from typing import Any
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from sfbench.probe.patches import Patches
+from sfbench.probe.hooks.taps import Taps
 from sfbench.probe.stop import Refused
 
 _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 
 
 class GroupHooks:
-    """Patches how the script starts and ends its process group and its own ranks."""
+    """Taps how the script starts and ends its process group and its own ranks."""
 
     def __init__(self, before_destroy: Callable[[], None]) -> None:
         self._before_destroy = before_destroy
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch init_process_group, destroy_process_group, multiprocessing.spawn and exec."""
-        patches.wrap(dist, "init_process_group", _around_init)
-        patches.wrap(dist, "destroy_process_group", self._around_destroy)
-        patches.wrap(mp, "spawn", _refuse_spawn)
+        taps.wrap(dist, "init_process_group", _around_init)
+        taps.wrap(dist, "destroy_process_group", self._around_destroy)
+        taps.wrap(mp, "spawn", _refuse_spawn)
         for name in ("execv", "execve"):
-            patches.wrap(os, name, _refuse_exec)
+            taps.wrap(os, name, _refuse_exec)
 
     def _around_destroy(self, original: Any) -> Any:
         def destroy_process_group(group: Any = None) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from sfbench.common.schema import Rung
-from sfbench.probe.batch import nbytes, samples_in, tensors
-from sfbench.probe.resize import SCALES, pinned, resized
+from sfbench.probe.replaying.batch import nbytes, samples_in, tensors
+from sfbench.probe.replaying.resize import SCALES, pinned, resized
 
 MAX_BYTES = 256 * 2**20
 _FLAT = (torch.Tensor, int, float, str, bytes, bool, type(None))

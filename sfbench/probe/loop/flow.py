@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sfbench.probe.discovery import Loop, enough, find_loop
-from sfbench.probe.events import Aside, Event, Fetch, Forward, Update
+from sfbench.probe.hooks.events import Event, Excluded, Fetch, Forward, Update
+from sfbench.probe.loop.discovery import Loop, enough, find_loop
 
 UPDATES_ASTRAY = 48
 """After so many updates by others alone, the optimizer that ended steps is no longer in use."""
@@ -108,7 +108,7 @@ class Flow:
         self._counting: set[Hashable] = set()
         self._settling = False
         self._by_fetch = True
-        self._given_aside = 0
+        self._given_apart = 0
         """Samples given to the model after a fetch from what is no training loader as yet."""
 
     def feed(self, event: Event) -> None:
@@ -217,7 +217,7 @@ class Flow:
         elif kind is Update:
             self._update(event, loop)  # type: ignore[arg-type]
         else:
-            self._aside(event)  # type: ignore[arg-type]
+            self._exclude(event)  # type: ignore[arg-type]
 
     def _fetch(self, event: Fetch) -> None:
         # Without gradients it is an evaluation, be it of the training data.
@@ -294,7 +294,7 @@ class Flow:
         if trains:
             self._sums.samples += event.samples
         elif event.key == loop.model:
-            self._given_aside += event.samples
+            self._given_apart += event.samples
 
     def _update(self, event: Update, loop: Loop) -> None:
         if self._other_began is not None:
@@ -318,9 +318,9 @@ class Flow:
             self._adopt(self.foreign[0])
             foreign = self.foreign[1]
             sums.wait_s, sums.other_s = foreign.wait_s, 0.0
-            sums.samples = foreign.samples if self._by_fetch else self._given_aside
+            sums.samples = foreign.samples if self._by_fetch else self._given_apart
             sums.fetches = foreign.fetches
-        self.foreign, self._given_aside = None, 0
+        self.foreign, self._given_apart = None, 0
         self._on_step(
             StepEnd(
                 event.mark, sums.wait_s, sums.other_s, sums.samples, sums.fetches,
@@ -364,7 +364,7 @@ class Flow:
         self._counting.add(key)
         self.ordinary.add(key)
 
-    def _aside(self, event: Aside) -> None:
+    def _exclude(self, event: Excluded) -> None:
         if self._other_began is None:
             self._sums.other_s += event.ended - event.began
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from sfbench.probe.patches import Patches
+from sfbench.probe.hooks.taps import Taps
 
 _IN_PLACE = (
     "all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "barrier", "monitored_barrier",
@@ -46,13 +46,13 @@ class CollectiveHooks:
         self.bytes_sent = 0
         self.calls = 0
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch the collectives, and what a group sends from one rank to another."""
         for name in COLLECTIVES:
             if hasattr(dist, name):
-                patches.wrap(dist, name, self._around(name))
+                taps.wrap(dist, name, self._around(name))
         for name in _GROUP_METHODS:
-            patches.wrap(dist.ProcessGroup, name, self._around_pairwise)
+            taps.wrap(dist.ProcessGroup, name, self._around_pairwise)
 
     def _around(self, name: str) -> Callable[[Any], Any]:
         def make(original: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, MutableSequence
 
-from sfbench.probe.events import Event
+from sfbench.probe.hooks.events import Event
 
 
 def _nobody(event: Event) -> None:

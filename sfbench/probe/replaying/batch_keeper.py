@@ -6,17 +6,17 @@ from typing import Any
 
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from sfbench.probe.loader_hooks import LoaderHooks
-from sfbench.probe.patches import Listener, Patches
-from sfbench.probe.replay import RungReplay
+from sfbench.probe.hooks.loader_hooks import LoaderHooks
+from sfbench.probe.hooks.taps import Listener, Taps
+from sfbench.probe.replaying.replay import RungReplay
 from sfbench.protocol.feeding import Batches
 
 
 class BatchKeeper:
     """Listens to what loaders hand out while it is told to."""
 
-    def __init__(self, patches: Patches, loaders: LoaderHooks, replay: RungReplay) -> None:
-        self._patches = patches
+    def __init__(self, taps: Taps, loaders: LoaderHooks, replay: RungReplay) -> None:
+        self._taps = taps
         self._loaders = loaders
         self._replay = replay
         self._listeners: list[Listener] = []
@@ -25,7 +25,7 @@ class BatchKeeper:
         """Begin, or leave."""
         if on and not self._listeners:
             self._listeners = [
-                self._patches.wrap(owner, "__next__", self._around_next)
+                self._taps.wrap(owner, "__next__", self._around_next)
                 for owner in (_BaseDataLoaderIter, Batches)
             ]
         elif not on:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader
 
-from sfbench.probe.patches import Patches
+from sfbench.probe.hooks.taps import Taps
 
 
 class BatchSizeHooks:
@@ -16,10 +16,10 @@ class BatchSizeHooks:
     def __init__(self, batch_size: int) -> None:
         self._batch_size = batch_size
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Patch the constructors of DataLoader and BatchSampler."""
-        patches.wrap(DataLoader, "__init__", self._around_loader)
-        patches.wrap(BatchSampler, "__init__", self._around_sampler)
+        taps.wrap(DataLoader, "__init__", self._around_loader)
+        taps.wrap(BatchSampler, "__init__", self._around_sampler)
 
     def _around_loader(self, original: Any) -> Any:
         signature = inspect.signature(original)

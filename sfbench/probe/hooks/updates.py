@@ -14,10 +14,10 @@ from torch.optim.optimizer import Optimizer
 
 from sfbench.probe.clock import Clock
 from sfbench.probe.device import parameters_of
-from sfbench.probe.events import Update
-from sfbench.probe.flow import Flow
-from sfbench.probe.patches import Patches, uncompiled
-from sfbench.probe.pulse import Pulse
+from sfbench.probe.hooks.events import Update
+from sfbench.probe.hooks.pulse import Pulse
+from sfbench.probe.hooks.taps import Taps, uncompiled
+from sfbench.probe.loop.flow import Flow
 from sfbench.protocol.heartbeat import IN_STEP, JOINED, STEPS
 
 SKIPS_KEPT = 400
@@ -60,12 +60,12 @@ class UpdateHooks:
         """Optimizers that the script has made."""
         return len(self.optimizers)
 
-    def install(self, patches: Patches) -> None:
+    def install(self, taps: Taps) -> None:
         """Register torch's global hooks and patch the scaler and the constructors."""
         self._before = torch_optimizer.register_optimizer_step_pre_hook(_nothing)
         self._after = torch_optimizer.register_optimizer_step_post_hook(_nothing)
-        patches.wrap(Optimizer, "__init__", self._around_init)
-        patches.wrap(torch.amp.GradScaler, "step", self._around_scaler_step)
+        taps.wrap(Optimizer, "__init__", self._around_init)
+        taps.wrap(torch.amp.GradScaler, "step", self._around_scaler_step)
         self.connect()
 
     def settle(self) -> None:

@@ -1,0 +1,1 @@
+"""What stands around torch's functions while ranks run: taps, and what listens to them."""
