@@ -34,6 +34,8 @@ class Analysis:
     """What the ok points are made of, ascending."""
     warnings: tuple[str, ...]
     """What concerns all points."""
+    strong_by_script: bool = False
+    """The script keeps the global batch constant, although weak scaling was asked for."""
 
     @property
     def emulated(self) -> bool:
@@ -76,6 +78,7 @@ def analyze(
         steps=sweep.labelled.steps,
         measured=tuple(point for point in sweep.measured.values() if point is not None),
         warnings=_sweep_warnings(sweep.measured),
+        strong_by_script=_strong_by_script(sweep),
     )
 
 
@@ -198,6 +201,14 @@ def _corrected(here: MeasuredPoint, one: MeasuredPoint) -> Interval | None:
         return None
     corrected = drift_corrected(here.devices, ratio, here.solo, one.solo)
     return corrected if corrected.low is not None else None
+
+
+def _strong_by_script(sweep: _Sweep) -> bool:
+    one = sweep.measured.get(1)
+    others = [m for m in sweep.measured.values() if m is not None and m.devices > 1]
+    if sweep.plan.scaling == "strong" or one is None or not others:
+        return False
+    return all(m.same_batch(one) and not m.same_batch(one, m.devices) for m in others)
 
 
 def _sweep_warnings(measured: Mapping[int, MeasuredPoint | None]) -> tuple[str, ...]:

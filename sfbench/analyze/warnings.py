@@ -128,12 +128,19 @@ def _batch(plan: SweepPlan, devices: int, here: MeasuredPoint, one: MeasuredPoin
             f"{units.count(one.usual_samples)} at 1 device: this is not strong scaling; check "
             "--global-batch and the script's batch size"
         )
+    elif here.same_batch(one):
+        yield (
+            f"strong scaling, by the script: its global batch is {units.count(one.usual_samples)} "
+            "at 1 device and here, so that each device has less to do; efficiency is what the "
+            "speed-up reaches of the device count. Scale weakly by a batch per device that does "
+            "not depend on WORLD_SIZE"
+        )
     else:
         yield (
             f"batch per device is {units.count(here.usual_samples / devices)} here and "
             f"{units.count(one.usual_samples)} at 1 device: the script changes it with the device "
-            "count, so this is not weak scaling; fix its batch per device, or compare with "
-            "--scaling strong"
+            "count, and keeps neither it nor the global batch. Efficiency compares samples/s all "
+            "the same; fix one of the two in the script"
         )
 
 

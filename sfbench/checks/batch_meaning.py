@@ -29,10 +29,10 @@ def check(launches: Sequence[LaunchFacts], scaling: Literal["weak", "strong"]) -
     if scaling == "strong" and strong:
         return result(ID, "pass", f"{text} Strong scaling: the global batch is constant.")
     if strong:
-        text += " The script divides a constant global batch by the devices: that is strong scaling"
+        text += " Strong scaling, by the script: it divides a constant global batch by the devices"
         return result(ID, "warn", f"{text}, and efficiency falls with the batch per device too.")
     text += " Neither the batch per device nor the global batch is constant"
-    return result(ID, "warn", f"{text}: points are not comparable.")
+    return result(ID, "warn", f"{text}: each count trains with another one.")
 
 
 def _same(values: Sequence[float]) -> bool:

@@ -244,6 +244,8 @@ class SweepResult:
     device_type: Literal["cpu", "cuda", "xpu"]
     emulated: bool
     scaling: Literal["weak", "strong"]
+    scaling_by_script: bool = False
+    """Weak scaling was asked for, but the script keeps the global batch constant: strong."""
     interrupted: bool = False
     one_pass: bool = False
     """Launches visited each rung once, as those of a gate do, instead of going round in cycles."""

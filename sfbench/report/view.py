@@ -147,7 +147,8 @@ def result_view(result: SweepResult, key: str, baseline: SweepResult | None) -> 
 
 def _kicker(result: SweepResult) -> str:
     kind = "GPU" if result.device_type == "cuda" else "CPU"
-    what = f"{Path(result.target).name} · {kind} · {result.scaling} scaling"
+    whose = ", by the script" if result.scaling_by_script else ""
+    what = f"{Path(result.target).name} · {kind} · {result.scaling} scaling{whose}"
     return f"{what} · {result.environment.started_at[:10]}"
 
 

@@ -201,8 +201,19 @@ def test_other_threads_than_set_are_not_comparable() -> None:
 
 def test_another_batch_per_device_is_named() -> None:
     half = measured(1, StepTable(2, samples=4).block("train", [0.1] * 30))
-    points = run(steady_launch(0, 1, [0.1] * 3), half).points
-    assert points[1].warnings[0].startswith("batch per device is 4 here and 8 at 1 device")
+    analysis = run(steady_launch(0, 1, [0.1] * 3), half)
+    # THEN 8 samples at both counts are strong scaling, by the script
+    assert analysis.strong_by_script
+    assert (
+        analysis.points[1]
+        .warnings[0]
+        .startswith("strong scaling, by the script: its global batch is 8")
+    )
+    # GIVEN neither the batch per device nor the global batch the same
+    third = measured(1, StepTable(2, samples=3).block("train", [0.1] * 30))
+    analysis = run(steady_launch(0, 1, [0.1] * 3), third)
+    assert not analysis.strong_by_script
+    assert analysis.points[1].warnings[0].startswith("batch per device is 3 here and 8 at 1 device")
 
 
 def test_strong_scaling_wants_the_same_global_batch() -> None:

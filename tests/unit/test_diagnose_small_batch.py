@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ladder import Diagnosed, Times, diagnosed, launched
+from ladder import Diagnosed, Times, diagnosed, launched, loop
 
 from sfbench.common.schema import RankInfo, RankLoad, RungLoad
 
@@ -100,3 +100,39 @@ def test_the_memory_of_larger_batches_is_a_line_through_those_measured() -> None
     assert found.advice[1] == (
         "Twice the batch took 5.00 GiB of the device's 16.0 GiB; four times would take 9.00 GiB."
     )
+
+
+def accumulating(per_update_s: float, per_micro_s: float) -> Diagnosed:
+    """4 micro-batches of 2 samples at 1 device, 2 at 2 devices; a sample takes 5 ms.
+
+    Besides, a step takes ``per_update_s`` and each of its micro-batches ``per_micro_s``.
+    """
+
+    def step(micro: int, scale: float = 1.0) -> float:
+        return per_update_s + micro * (per_micro_s + 2 * scale * 0.005)
+
+    one = Times(cached=[step(4)], sizes={"half": step(4, 0.5), "double": step(4, 2.0)})
+    # All-reduce takes 20 ms.
+    two = Times(cached=[step(2) + 0.02] * 2, unsynced=[step(2)] * 2)
+    return diagnosed(
+        launched(0, one, samples=8, loop=loop(fetches_per_step=4.0)),
+        launched(1, two, samples=4, loop=loop(fetches_per_step=2.0)),
+    )
+
+
+def test_fewer_micro_batches_of_the_same_size_lose_nothing() -> None:
+    found = accumulating(0.0, 0.01)
+    # THEN at 2 devices communication is all that is lost
+    assert {d.id for d in found.diagnoses if d.devices == 2} == {"interconnect"}
+    # AND at 1 device larger micro-batches are advised, which leave training as it is
+    advice = found.only(ID, 1).advice
+    assert "Try micro-batches of 4 samples (now 2) and half as many of them" in advice[0]
+    assert not any("learning rate" in line for line in advice)
+
+
+def test_what_comes_once_per_update_is_lost_where_micro_batches_are_divided() -> None:
+    # GIVEN 40 ms per update: 80 ms at 1 device, 60 ms (and 20 ms of all-reduce) at 2
+    found = accumulating(0.04, 0.0).only(ID, 2)
+    # THEN half of the step is fixed here, and half of it was there, of an efficiency of one half
+    assert found.evidence["fixed_s_per_step"] == pytest.approx(0.04, abs=1e-3)
+    assert found.regain.value == pytest.approx(0.04 / 0.08 - 0.5 * 0.5, abs=2e-3)
