@@ -9,7 +9,7 @@ from sfbench.protocol.feeding import batches
 
 if TYPE_CHECKING:
     from sfbench.api import check, gate, sweep
-    from sfbench.collect.notebook import load
+    from sfbench.report.notebook import load
 
 __version__ = "0.1.0"
 
@@ -18,7 +18,7 @@ __all__ = ["__version__", "batches", "check", "gate", "load", "sweep"]
 _ELSEWHERE = {
     "check": "sfbench.api",
     "gate": "sfbench.api",
-    "load": "sfbench.collect.notebook",
+    "load": "sfbench.report.notebook",
     "sweep": "sfbench.api",
 }
 """These pull in pandas and more: imported only when asked for."""

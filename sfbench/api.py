@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sfbench.collect.notebook import Results, load
 from sfbench.collect.result import load_result
 from sfbench.common.errors import UsageError
 from sfbench.gating.gate_observer import SilentGateObserver
@@ -17,6 +16,7 @@ from sfbench.gating.runner import gate_commit, gate_job, gate_result
 from sfbench.plan.options import GateSettings, Settings
 from sfbench.plan.request import planned
 from sfbench.plan.settings import did_you_mean, load_gate_settings
+from sfbench.report.notebook import Results, load
 from sfbench.run.check import Checked, check_request, run_check
 from sfbench.run.observer import SilentObserver
 from sfbench.run.sweep import run_sweep

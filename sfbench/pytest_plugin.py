@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from sfbench.collect.notebook import Results
     from sfbench.common.schema import Point, SweepResult
     from sfbench.gating.gate_report import GateReport
+    from sfbench.report.notebook import Results
 
 
 class MeasuredClock:

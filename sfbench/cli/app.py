@@ -13,13 +13,12 @@ from sfbench.cli.check_command import check
 from sfbench.cli.console import outlets, say
 from sfbench.cli.endings import CommandGroup, Unexpected, terminated_like_interrupted, told
 from sfbench.cli.machine_commands import info, workloads
-from sfbench.cli.result_commands import report, show
+from sfbench.cli.result_commands import compare, list_results, report, show
 from sfbench.cli.sweep_command import sweep
 from sfbench.common.errors import InterruptedSweep, SfbenchError, UsageError
 
 app = typer.Typer(
     cls=CommandGroup,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -88,7 +87,9 @@ def _options(
 
 
 app.command()(sweep)
+app.command("list")(list_results)
 app.command()(show)
+app.command()(compare)
 app.command()(report)
 app.command()(check)
 app.command("gate")(gate_command.gate)

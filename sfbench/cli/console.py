@@ -15,13 +15,21 @@ def say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
+def news(text: str, *, quiet: bool) -> None:
+    """What went well: not said where ``--quiet`` stands."""
+    if not quiet:
+        say(text)
+
+
 def terminal() -> tuple[int, bool]:
     """Width of stdout, and whether it takes colour."""
     from rich.console import Console
 
     console = Console()
     width = console.width if console.is_terminal else 100
-    return width, console.is_terminal and not console.no_color
+    # TERM=dumb: a terminal that takes no colour
+    coloured = console.color_system is not None and not console.no_color
+    return width, console.is_terminal and coloured
 
 
 class Outlet:

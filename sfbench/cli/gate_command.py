@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfbench.cli.console import say, terminal
-from sfbench.cli.parameters import JOB_OPTIONS, Given, Group, Json, takes
+from sfbench.cli.console import news, say, terminal
+from sfbench.cli.parameters import JOB_OPTIONS, Given, Group, Json, Quiet, takes
 from sfbench.common.errors import InterruptedSweep, UsageError
 from sfbench.common.files import check_writable
 from sfbench.plan.options import GateSettings, Settings
@@ -43,7 +43,7 @@ _JOB = Group(
 
 
 @takes(Group(model=GateSettings, names=tuple(GateSettings.model_fields)), _JOB)
-def gate(
+def gate(  # noqa: PLR0913 - each parameter is an option
     given: Given,
     *,
     baseline: Annotated[
@@ -72,6 +72,7 @@ def gate(
             metavar="PATH",
         ),
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Stop a change that makes training slower: script arguments go behind `--`."""
     from sfbench.gating import runner
@@ -82,14 +83,14 @@ def gate(
     outputs = Outputs(report=report, markdown=markdown, junit=junit)
     outputs.check()
     job = _job(given, asked)
-    with _watched() as observer:
+    with _watched(quiet=quiet) as observer:
         if baseline is not None:
             from sfbench.collect.result import load_result
 
             outcome = runner.gate_result(job, load_result(baseline), observer)
         else:
             outcome = runner.gate_commit(job, asked.base or "", observer, paths=asked.paths)
-    sys.exit(_tell(outcome, outputs, as_json=as_json))
+    sys.exit(_tell(outcome, outputs, as_json=as_json, quiet=quiet))
 
 
 @takes(
@@ -104,6 +105,7 @@ def gate_record(
         bool, typer.Option("--force", help="replace a result of the same name")
     ] = False,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Store a result for `gate --baseline`: script arguments go behind `--`."""
     from rich.console import Console
@@ -114,7 +116,7 @@ def gate_record(
     job = _job(given, _asked(given))
     plan = runner.record_plan(job)
     check_writable(plan.output)
-    with TerminalObserver(plan, Console(stderr=True)) as observer:
+    with TerminalObserver(plan, Console(stderr=True, quiet=quiet)) as observer:
         finished = runner.record(job, observer, force=force)
     if as_json:
         from sfbench.collect.result import to_json
@@ -125,7 +127,10 @@ def gate_record(
 
         sys.stdout.write(render_table(finished.result, *terminal()))
     lacking = finished.stored is None
-    say(f"sfbench: {finished.unwritten}" if lacking else f"Result: {finished.stored}")
+    if lacking:
+        say(f"sfbench: {finished.unwritten}")
+    else:
+        news(f"Result: {finished.stored}", quiet=quiet)
     sys.exit(_recorded(finished.result) or (UsageError.exit_code if lacking else 0))
 
 
@@ -138,6 +143,7 @@ def gate_calibrate(
         typer.Option(help="A/A pairs to measure, at least 6 [16]", metavar="N", min=6, max=1000),
     ] = 16,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Tell what this machine can and cannot detect: script arguments go behind `--`."""
     from sfbench.gating import calibration_files, runner
@@ -145,7 +151,7 @@ def gate_calibrate(
 
     job = _job(given, _asked(given))
     check_writable(calibration_files.places())
-    with _watched() as observer:
+    with _watched(quiet=quiet) as observer:
         found = runner.calibrate_here(job, observer, count=pairs)
     if as_json:
         sys.stdout.write(calibration_files.to_json(found))
@@ -158,7 +164,7 @@ def gate_calibrate(
         raise UsageError(
             f"{calibration_files.places()}: the calibration cannot be written: {why}"
         ) from error
-    say(f"Calibration: {place}")
+    news(f"Calibration: {place}", quiet=quiet)
 
 
 def _asked(given: Given) -> GateSettings:
@@ -189,16 +195,16 @@ def _job(given: Given, asked: GateSettings) -> GateJob:
 
 
 @contextmanager
-def _watched() -> Iterator[GateObserver]:
+def _watched(*, quiet: bool) -> Iterator[GateObserver]:
     from rich.console import Console
 
     from sfbench.cli.gate_progress import PairObserver
 
-    with PairObserver(Console(stderr=True)) as observer:
+    with PairObserver(Console(stderr=True, quiet=quiet)) as observer:
         yield observer
 
 
-def _tell(outcome: GateOutcome, outputs: Outputs, *, as_json: bool) -> int:
+def _tell(outcome: GateOutcome, outputs: Outputs, *, as_json: bool, quiet: bool) -> int:
     """To stdout and to everything that was asked for, or that the surroundings offer.
 
     Returns the exit code: that of the verdict, but 2 where that were 0 and a file is lacking.
@@ -214,7 +220,7 @@ def _tell(outcome: GateOutcome, outputs: Outputs, *, as_json: bool) -> int:
         width, color = terminal()
         sys.stdout.write(render_text(told, width, color=color))
     _tell_github(outcome)
-    lacking = write_outputs(outcome, outputs, say)
+    lacking = write_outputs(outcome, outputs, lambda text: news(text, quiet=quiet))
     for text in lacking:
         say(f"sfbench: {text}")
     return EXIT_CODES[told.verdict] or (UsageError.exit_code if lacking else 0)

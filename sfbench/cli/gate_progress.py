@@ -18,7 +18,7 @@ class PairObserver:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._animated = console.is_terminal
+        self._animated = console.is_terminal and not console.is_dumb_terminal
         self._status = console.status("starting")
         self._title = ""
 

@@ -21,6 +21,10 @@ Json = Annotated[
     bool, typer.Option("--json", help="print one JSON document instead of text", metavar="")
 ]
 
+Quiet = Annotated[
+    bool, typer.Option("-q", "--quiet", help="no progress and no news on stderr, errors only")
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:

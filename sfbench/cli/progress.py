@@ -22,7 +22,7 @@ class TerminalObserver:
     def __init__(self, plan: SweepPlan, console: Console) -> None:
         self._plan = plan
         self._console = console
-        self._animated = console.is_terminal
+        self._animated = console.is_terminal and not console.is_dumb_terminal
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),

@@ -3,26 +3,63 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfbench.cli.console import say, terminal
+from sfbench.cli.console import terminal
 from sfbench.common.errors import UsageError
 
 if TYPE_CHECKING:
     from sfbench.common.schema import SweepResult
 
 
+class Format(Enum):
+    """How results are printed."""
+
+    TEXT = "text"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    JSON = "json"
+
+
 def print_result(result: SweepResult, *, as_json: bool) -> None:
     """The table, or the document."""
-    if as_json:
-        from sfbench.collect.result import to_json
+    print_results([result], Format.JSON if as_json else Format.TEXT)
 
-        sys.stdout.write(to_json(result))
-        return
+
+def print_results(results: Sequence[SweepResult], shape: Format) -> None:
+    """One or more results; several as text and markdown each have their name above."""
+    if shape is Format.JSON:
+        sys.stdout.write(_document(results))
+    elif shape is Format.TEXT:
+        _print_tables(results)
+    else:
+        from sfbench.report.result_text import render_results_csv, render_results_markdown
+
+        render = render_results_csv if shape is Format.CSV else render_results_markdown
+        sys.stdout.write(render(results))
+
+
+def _document(results: Sequence[SweepResult]) -> str:
+    from sfbench.collect.result import to_json
+
+    if len(results) == 1:
+        return to_json(results[0])
+    parts = ",\n".join(to_json(result).rstrip() for result in results)
+    return f'{{"schema": 1, "results": [\n{parts}\n]}}\n'
+
+
+def _print_tables(results: Sequence[SweepResult]) -> None:
     from sfbench.report.table import render_table
 
-    sys.stdout.write(render_table(result, *terminal()))
+    for place, result in enumerate(results):
+        if len(results) > 1:
+            started = result.environment.started_at[:16].replace("T", " ")
+            gap = "\n" if place else ""
+            sys.stdout.write(f"{gap}{result.name}, {started}\n")
+        sys.stdout.write(render_table(result, *terminal()))
 
 
 def write_report(
@@ -41,4 +78,3 @@ def write_report(
         write_whole(place, page)
     except OSError as error:
         raise UsageError(f"{place}: the report cannot be written: {error.strerror}") from error
-    say(f"Report: {place}")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfbench.cli.console import say
-from sfbench.cli.parameters import SWEEP_OPTIONS, Given, Group, Json, takes
+from sfbench.cli.console import news, say
+from sfbench.cli.parameters import SWEEP_OPTIONS, Given, Group, Json, Quiet, takes
 from sfbench.cli.results import print_result, write_report
 from sfbench.common.errors import InterruptedSweep, UsageError
 from sfbench.common.files import check_writable
@@ -50,6 +50,7 @@ def sweep(  # noqa: PLR0913 - each parameter is an option
         bool,
         typer.Option("--dry-run", help="print what would run and for how long, and run nothing"),
     ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Measure how a training script scales: script arguments go behind `--`."""
     plans = _suite_plans(given) if suite else [_plan(given)]
@@ -58,7 +59,7 @@ def sweep(  # noqa: PLR0913 - each parameter is an option
         return
     if report is not None and not no_report:
         check_writable(report.parent)
-    finished = _run_all(plans, replace=force)
+    finished = _run_all(plans, replace=force, quiet=quiet)
     if suite and as_json:
         _print_suite([f.result for f in finished])
     else:
@@ -68,9 +69,14 @@ def sweep(  # noqa: PLR0913 - each parameter is an option
     if not no_report:
         first = finished[0].stored or plans[0].result_dir
         title = first.name if len(plans) == 1 else _suite_name(plans)
-        write_report([f.result for f in finished], report or Path("reports") / f"{title}.html")
+        place = report or Path("reports") / f"{title}.html"
+        write_report([f.result for f in finished], place)
+        news(f"Report: {place}", quiet=quiet)
     for one in finished:
-        say(f"sfbench: {one.unwritten}" if one.stored is None else _where(one.stored, one.result))
+        if one.stored is None:
+            say(f"sfbench: {one.unwritten}")
+        else:
+            news(_where(one.stored, one.result), quiet=quiet)
     sys.exit(max(_exit_code(one) for one in finished))
 
 
@@ -136,7 +142,7 @@ def _suite_name(plans: list[SweepPlan]) -> str:
     return plans[0].name.removesuffix(f"-{plans[0].target.name}")
 
 
-def _run_all(plans: list[SweepPlan], *, replace: bool) -> list[FinishedSweep]:
+def _run_all(plans: list[SweepPlan], *, replace: bool, quiet: bool) -> list[FinishedSweep]:
     """Run plans in turn; after Ctrl-C the rest is not begun, and what is finished is kept."""
     from sfbench.collect.result_folder import check_free
 
@@ -145,13 +151,13 @@ def _run_all(plans: list[SweepPlan], *, replace: bool) -> list[FinishedSweep]:
         check_free(plan.result_dir, replace=replace)
     finished: list[FinishedSweep] = []
     for plan in plans:
-        finished.append(_run(plan, replace=replace))
+        finished.append(_run(plan, replace=replace, quiet=quiet))
         if finished[-1].result.interrupted:
             break
     return finished
 
 
-def _run(plan: SweepPlan, *, replace: bool) -> FinishedSweep:
+def _run(plan: SweepPlan, *, replace: bool, quiet: bool) -> FinishedSweep:
     from rich.console import Console
 
     from sfbench.cli.progress import TerminalObserver
@@ -159,7 +165,7 @@ def _run(plan: SweepPlan, *, replace: bool) -> FinishedSweep:
     from sfbench.run.sweep import run_sweep
 
     command = shlex.join(["sfbench", *sys.argv[1:]])
-    with TerminalObserver(plan, Console(stderr=True)) as observer:
+    with TerminalObserver(plan, Console(stderr=True, quiet=quiet)) as observer:
         return run_sweep(plan, this_machine(), observer, command=command, replace=replace)
 
 

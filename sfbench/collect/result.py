@@ -45,7 +45,15 @@ def load_result(path: Path) -> SweepResult:
             the file and the field (``points.2.samples_per_s.value: ...``).
     """
     file = path / FILE_NAME if path.is_dir() else path
-    text = _read(file)
+    return parse_result(_read(file), file)
+
+
+def parse_result(text: str, file: Path) -> SweepResult:
+    """The same from the text of ``file``.
+
+    Raises:
+        ResultError: as for ``load_result``.
+    """
     document = _parse(file, text)
     _check_schema(file, document)
     try:

@@ -36,6 +36,8 @@ _COMMANDS = re.compile(
 )
 """Build servers obey lines that begin like this; text is wrapped, so a word may begin one."""
 
+_MARKUP = re.compile(r"[\\\\`*_{}\[\]#|~]")
+
 
 def plain(text: str, most: int = MESSAGE) -> str:
     """The text without what steers anything, cut to ``most`` characters. Line breaks stay."""
@@ -50,6 +52,13 @@ def plain(text: str, most: int = MESSAGE) -> str:
 def one_line(text: str, most: int = LINE) -> str:
     """The same in one line."""
     return " ".join(plain(text, most).split())
+
+
+def markdown_text(text: str) -> str:
+    """One line in which nothing is taken for markup, a link or a mention."""
+    escaped = _MARKUP.sub(r"\\\g<0>", " ".join(text.split())).replace("<", "&lt;")
+    # A character of no width: nobody is called by what a script printed, and no link is made.
+    return escaped.replace("@", "@\u200b").replace("://", ":\u200b//")
 
 
 def plain_values(value: T, most: int = VALUE) -> T:

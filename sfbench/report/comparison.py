@@ -5,13 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from sfbench.analyze.parts import PARTS, Part
 from sfbench.common import units
 from sfbench.common.schema import Interval, Point, SweepResult
+from sfbench.plan.options import GateSettings
 
 _SAME = ("host", "cpu", "cores", "gpus", "threads_per_device", "torch", "backend")
 """What two results share where they can be compared."""
+
+_ONE_MACHINE = ("host", "cpu", "cores", "gpus", "threads_per_device")
+MARGIN: float = GateSettings.model_fields["margin"].default
+"""Where a result may be slower by more than this, and is not seen to be, nothing is decided."""
+
+FASTER, SLOWER, FAILED_NOW = "faster", "slower", "failed now"
+UNCHANGED, VAGUE = "no clear change", "not known well enough"
+SEEN = 0.005
+"""A part that changed by less than this ratio of the step is not named."""
+Outcome = Literal["good", "regression", "undecided"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +31,18 @@ class ComparedRow:
     """One device count in both results."""
 
     devices: int
+    before: Interval | None
+    """samples/s."""
+    after: Interval | None
+    change: Interval | None
+    """After over before."""
     rate_before: str
     rate_after: str
     rate_change: str
     efficiency_before: str
     efficiency_after: str
     verdict: str
-    """faster | slower | no clear change | –"""
+    """faster | slower | failed now | no clear change | not known well enough | –"""
     note: str
     """What must be said of either side: failed, oversubscribed."""
 
@@ -40,6 +57,8 @@ class ComparedPart:
     after: str
     change: str
     """What it adds to or takes from the step."""
+    moved: bool
+    """Whether that is as much as its text can tell from nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +71,9 @@ class Comparison:
     """Of the largest device count that both have, the biggest change first."""
     differences: tuple[str, ...]
     """Why the two may not be comparable."""
+    same_machine: bool
+    """Whether rates of the two compare at all: one machine, one way to scale."""
+    outcome: Outcome
 
 
 def compare(result: SweepResult, baseline: SweepResult) -> Comparison:
@@ -59,11 +81,29 @@ def compare(result: SweepResult, baseline: SweepResult) -> Comparison:
     before = {p.devices: p for p in baseline.points}
     after = {p.devices: p for p in result.points}
     counts = sorted(before.keys() | after.keys())
+    rows = tuple(_row(n, before.get(n), after.get(n)) for n in counts)
+    same = _same_machine(result, baseline)
     return Comparison(
         baseline=baseline.name,
-        rows=tuple(_row(n, before.get(n), after.get(n)) for n in counts),
+        rows=rows,
         parts=tuple(_parts(before, after)),
         differences=tuple(_differences(result, baseline)),
+        same_machine=same,
+        outcome=_outcome({row.verdict for row in rows}) if same else "undecided",
+    )
+
+
+def _outcome(verdicts: set[str]) -> Outcome:
+    if verdicts & {SLOWER, FAILED_NOW}:
+        return "regression"
+    return "good" if verdicts & {FASTER, UNCHANGED} and VAGUE not in verdicts else "undecided"
+
+
+def _same_machine(result: SweepResult, baseline: SweepResult) -> bool:
+    here, there = result.environment, baseline.environment
+    return all(getattr(here, name) == getattr(there, name) for name in _ONE_MACHINE) and (
+        (result.device_type, result.scaling, result.emulated)
+        == (baseline.device_type, baseline.scaling, baseline.emulated)
     )
 
 
@@ -94,12 +134,15 @@ def _row(devices: int, before: Point | None, after: Point | None) -> ComparedRow
         change = rate_change(after.samples_per_s, before.samples_per_s)
     return ComparedRow(
         devices=devices,
+        before=before.samples_per_s if before else None,
+        after=after.samples_per_s if after else None,
+        change=change,
         rate_before=units.rate_interval(before.samples_per_s if before else None),
         rate_after=units.rate_interval(after.samples_per_s if after else None),
         rate_change=units.MISSING if change is None else units.change(change),
         efficiency_before=units.percent_interval(before.efficiency if before else None),
         efficiency_after=units.percent_interval(after.efficiency if after else None),
-        verdict=_verdict(change),
+        verdict=_verdict(change, broken=_is(before, "ok") and _is(after, "failed", "timeout")),
         note=", ".join(_notes(before, after)),
     )
 
@@ -118,6 +161,7 @@ def _parts(before: Mapping[int, Point], after: Mapping[int, Point]) -> list[Comp
             before=units.seconds(one[part]),
             after=units.seconds(other[part]),
             change=_signed_seconds(other[part] - one[part]),
+            moved=abs(other[part] - one[part]) >= SEEN * max(sum(one.values()), 1e-9),
         )
         for part in common
     ]
@@ -139,12 +183,20 @@ def _signed_seconds(value: float) -> str:
     return f"{'+' if value > 0 else ''}{units.seconds(value)}"
 
 
-def _verdict(change: Interval | None) -> str:
+def _is(point: Point | None, *statuses: str) -> bool:
+    return point is not None and point.status in statuses
+
+
+def _verdict(change: Interval | None, *, broken: bool) -> str:
+    if broken:
+        return FAILED_NOW
     if change is None or change.low is None or change.high is None:
         return units.MISSING
     if change.low > 1:
-        return "faster"
-    return "slower" if change.high < 1 else "no clear change"
+        return FASTER
+    if change.high < 1:
+        return SLOWER
+    return UNCHANGED if change.low > 1 - MARGIN else VAGUE
 
 
 def _notes(before: Point | None, after: Point | None) -> Iterator[str]:

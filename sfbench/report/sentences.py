@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from sfbench.analyze.losses import is_told, losses
 from sfbench.analyze.parts import COMPUTE, PARTS, STRAGGLER, Part
@@ -39,6 +40,33 @@ def verdict(result: SweepResult) -> tuple[str, ...]:
             *_failures(result),
         ]
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineBelow:
+    """One of the lines below the table."""
+
+    kind: str
+    """emulated | verdict | fix | check | warning"""
+    text: str
+
+
+def lines_below(result: SweepResult) -> Iterator[LineBelow]:
+    """All that stands below the table, wherever that is shown."""
+    if result.emulated:
+        yield LineBelow(kind="emulated", text=EMULATED)
+    for sentence in (*oversubscribed(result), *verdict(result)):
+        yield LineBelow(kind="fix" if sentence.startswith(FIX_FIRST) else "verdict", text=sentence)
+    for check in result.checks:
+        if check.status in {"fail", "warn"}:
+            yield LineBelow(
+                kind="check", text=f"Check {check.id}: {check.status}. {check.evidence}"
+            )
+    for warning in result.warnings:
+        yield LineBelow(kind="warning", text=f"Warning: {warning}")
+    for point in result.points:
+        for warning in point.warnings:
+            yield LineBelow(kind="warning", text=f"Warning: {_devices(point)}: {warning}")
 
 
 def headline(result: SweepResult) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from io import StringIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sfbench.analyze.parts import Part
 from sfbench.common.schema import SweepResult
 from sfbench.common.units import MISSING
 from sfbench.report.result_rows import Row, Rows, table_rows
-from sfbench.report.sentences import EMULATED, oversubscribed, verdict
+from sfbench.report.sentences import lines_below
 
 GOOD, FAIR = 90, 70
 """Percent of efficiency from which it is coloured green, and yellow."""
+_STYLES = {"emulated": "magenta", "fix": "bold", "check": "yellow", "warning": "yellow"}
 UNBOUNDED = 10_000
 """Columns that no table needs."""
 
@@ -23,19 +26,20 @@ UNBOUNDED = 10_000
 def render_table(result: SweepResult, width: int, color: bool) -> str:
     """The table that a sweep ends with, and the sentences below it, for ``width`` columns."""
     file = StringIO()
-    console = _console(file, width, color)
+    console = text_console(file, width, color)
     for number, table in enumerate(_tables(console, table_rows(result))):
         if number:
             console.print()
         # Wider than the terminal at worst: a number is never cut.
-        natural = _natural_width(console, table)
-        _console(file, max(width, natural), color).print(table)
-    for line in _lines(result):
-        console.print(line)
-    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+        fits = max(width, natural_width(console, table))
+        text_console(file, fits, color).print(table)
+    for line in lines_below(result):
+        console.print(Text(line.text, style=_STYLES.get(line.kind, "")))
+    return without_trailing(file)
 
 
-def _console(file: StringIO, width: int, color: bool) -> Console:
+def text_console(file: StringIO, width: int, color: bool) -> Console:
+    """Text as it stands, without markup; ``color`` decides alone whether it is coloured."""
     return Console(
         file=file,
         width=width,
@@ -48,52 +52,82 @@ def _console(file: StringIO, width: int, color: bool) -> Console:
     )
 
 
-def _tables(console: Console, rows: Rows) -> tuple[Table, ...]:
-    """One table; where the terminal is too narrow, the time shares in a second one below."""
-    whole = _table(rows, figures=True, shares=True, ideal=True)
-    if _natural_width(console, whole) <= console.width:
-        return (whole,)
-    figures = _table(rows, figures=True, shares=False, ideal=True)
-    if _natural_width(console, figures) > console.width:
-        figures = _table(rows, figures=True, shares=False, ideal=False)
-    return (figures, _table(rows, figures=False, shares=True, ideal=False))
-
-
-def _natural_width(console: Console, table: Table) -> int:
+def natural_width(console: Console, table: Table) -> int:
+    """Columns that a table takes without cutting anything."""
     unbounded = console.options.update(width=UNBOUNDED)
     return console.measure(table, options=unbounded).maximum
 
 
-def _table(rows: Rows, *, figures: bool, shares: bool, ideal: bool) -> Table:
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold", show_edge=False)
-    table.add_column("devices", justify="right", no_wrap=True)
-    if figures:
-        table.add_column("samples/s", justify="right", no_wrap=True)
-        if ideal:
-            table.add_column("ideal", justify="right", no_wrap=True)
-        table.add_column("efficiency", justify="left", no_wrap=True)
-        table.add_column("step", justify="right", no_wrap=True)
-    for part in rows.parts if shares else ():
-        table.add_column(part.heading, justify="right", no_wrap=True)
-    if figures:
-        table.add_column("", justify="left", no_wrap=True)
+def without_trailing(file: StringIO) -> str:
+    """What was printed, without blanks at the ends of lines."""
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    heading: str
+    cell: Callable[[Row], Text]
+    left: bool = False
+
+
+def _tables(console: Console, rows: Rows) -> list[Table]:
+    """One table; where the terminal is narrow, the efficiency stays in the first of several."""
     widest = max((len(_number(row.efficiency)) for row in rows.rows), default=0)
+    devices = _Column(heading="devices", cell=lambda row: Text(str(row.devices)))
+    rate = _Column(heading="samples/s", cell=_rate)
+    ideal = _Column(heading="ideal", cell=lambda row: Text(row.ideal))
+    step = _Column(heading="step", cell=lambda row: Text(row.step))
+    efficiency = _Column(heading="efficiency", cell=lambda row: _aligned(row, widest), left=True)
+    shares = [_share_column(place, part) for place, part in enumerate(rows.parts)]
+    mark, short = (_Column(heading="", cell=cell, left=True) for cell in (_mark, _short_mark))
+    whole = [devices, rate, ideal, efficiency, step]
+    layouts: list[tuple[list[_Column], list[_Column]]] = [
+        ([*whole, *shares, mark], []),
+        ([*whole, mark], shares),
+        ([devices, rate, efficiency, step, mark], shares),
+        ([devices, efficiency, rate, short], [step, *shares]),
+    ]
+    fit = (x for x in layouts if natural_width(console, _table(rows, x[0])) <= console.width)
+    first, rest = next(fit, layouts[-1])
+    return [_table(rows, first), *_split(console, rows, devices, rest)]
+
+
+def _split(
+    console: Console, rows: Rows, devices: _Column, columns: Sequence[_Column]
+) -> Iterator[Table]:
+    """As many columns side by side as there is room for."""
+    shown: list[_Column] = []
+    for column in columns:
+        table = _table(rows, [devices, *shown, column])
+        if shown and natural_width(console, table) > console.width:
+            yield _table(rows, [devices, *shown])
+            shown = []
+        shown.append(column)
+    if shown:
+        yield _table(rows, [devices, *shown])
+
+
+def _table(rows: Rows, columns: Sequence[_Column]) -> Table:
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold", show_edge=False)
+    for column in columns:
+        table.add_column(column.heading, justify="left" if column.left else "right", no_wrap=True)
     for row in rows.rows:
-        cells = [Text(str(row.devices)), *(_figures(row, ideal, widest) if figures else ())]
-        cells += [Text(cell) for cell in row.shares] if shares else []
-        table.add_row(*cells, *([_mark(row)] if figures else []))
+        table.add_row(*(column.cell(row) for column in columns))
     return table
 
 
-def _figures(row: Row, ideal: bool, widest: int) -> Iterator[Text]:
-    """Cells of the figures; efficiencies are aligned at the percent sign."""
-    failed = row.status != "ok"
-    yield Text(row.note, style="red") if failed else Text(row.samples_per_s)
-    if ideal:
-        yield Text(row.ideal)
+def _share_column(place: int, part: Part) -> _Column:
+    return _Column(heading=part.heading, cell=lambda row: Text(row.shares[place]))
+
+
+def _rate(row: Row) -> Text:
+    return Text(row.samples_per_s) if row.status == "ok" else Text(row.note, style="red")
+
+
+def _aligned(row: Row, widest: int) -> Text:
+    """Efficiencies are aligned at the percent sign."""
     padding = " " * (widest - len(_number(row.efficiency)))
-    yield Text(padding + row.efficiency, style=_colour(row.efficiency))
-    yield Text(row.step)
+    return Text(padding + row.efficiency, style=_colour(row.efficiency))
 
 
 def _number(efficiency: str) -> str:
@@ -113,17 +147,6 @@ def _mark(row: Row) -> Text:
     return Text("  ".join(marks), style="bold" if row.look_here else "")
 
 
-def _lines(result: SweepResult) -> Iterator[Text]:
-    if result.emulated:
-        yield Text(EMULATED, style="magenta")
-    for sentence in (*oversubscribed(result), *verdict(result)):
-        yield Text(sentence, style="bold" if sentence.startswith("Fix first") else "")
-    for check in result.checks:
-        if check.status in {"fail", "warn"}:
-            yield Text(f"Check {check.id}: {check.status}. {check.evidence}", style="yellow")
-    for warning in result.warnings:
-        yield Text(f"Warning: {warning}", style="yellow")
-    for point in result.points:
-        for warning in point.warnings:
-            plural = "device" if point.devices == 1 else "devices"
-            yield Text(f"Warning: {point.devices} {plural}: {warning}", style="yellow")
+def _short_mark(row: Row) -> Text:
+    """Without room for words; that devices share cores stands below the table as well."""
+    return Text("<-" if row.look_here else "", style="bold")

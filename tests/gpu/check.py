@@ -24,11 +24,11 @@ import torch
 
 from sfbench import sweep
 from sfbench.analyze.batch_curve import batch_curve
-from sfbench.collect.notebook import Results
 from sfbench.common.errors import SfbenchError
 from sfbench.common.units import seconds
 from sfbench.plan.accelerators import accelerators
 from sfbench.probe.clock import DeviceClock
+from sfbench.report.notebook import Results
 
 JOB = Path(__file__).with_name("job.py")
 LIMIT_S = 450.0

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from sfbench.collect.notebook import load
 from sfbench.collect.result import load_result, to_json, write_result
 from sfbench.common.errors import ResultError
 from sfbench.common.schema import SCHEMA, Interval, SweepResult
+from sfbench.report.notebook import load
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-schema1.json"
 

@@ -12,12 +12,12 @@ import pytest
 from synthetic import StepTable, measured
 
 from sfbench.collect.frames import step_frame
-from sfbench.collect.notebook import load
 from sfbench.collect.result import load_result
 from sfbench.collect.result_folder import ResultFolder, check_free, tidy
 from sfbench.common.errors import UsageError
 from sfbench.common.schema import SweepResult
 from sfbench.guard.scratch import keep, owner, scratch
+from sfbench.report.notebook import load
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-schema1.json"
 

@@ -16,12 +16,12 @@ from gates import SEEN, SUBJECT, Machine, compare, judge
 from test_gate_inputs import GOLDEN, eight
 
 from sfbench import api
-from sfbench.collect.notebook import Results, load
 from sfbench.collect.result import write_result
 from sfbench.common.errors import MeasureError, ResultError, ScriptError, UsageError
 from sfbench.gating.conclusion import Subject, compared_report, unmeasured_report
 from sfbench.gating.gate_report import GateOptions, Verdict
 from sfbench.pytest_plugin import MeasuredClock, ScalingFixture
+from sfbench.report.notebook import Results, load
 
 EIGHT = eight()
 assert EIGHT.global_batch is not None

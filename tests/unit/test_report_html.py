@@ -382,8 +382,7 @@ def test_rendering_twice_gives_the_same_page() -> None:
 
 def test_reading_and_reporting_import_no_torch() -> None:
     modules = (
-        "sfbench.collect.result, sfbench.collect.notebook, "
-        "sfbench.report.html, sfbench.report.table"
+        "sfbench.collect.result, sfbench.report.notebook, sfbench.report.html, sfbench.report.table"
     )
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=120)

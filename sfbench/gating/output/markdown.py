@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from sfbench.common.plain_text import markdown_text
 from sfbench.gating.gate_report import GateReport, Verdict
 from sfbench.gating.output.gate_rows import rows
 from sfbench.gating.output.words import calibrated
@@ -14,7 +14,6 @@ MOST_BYTES = 64_000
 MOST_REASON = 4_000
 """Characters of a reason: an error carries the last lines of a log."""
 
-_MARKUP = re.compile(r"[\\\\`*_{}\[\]#|~]")
 _MARKS: dict[Verdict, str] = {
     "pass": "✅", "not-touched": "⏭️", "fail": "❌", "broken": "❌", "not-measured": "❌",
     "inconclusive": "❔", "contaminated": "❔",
@@ -33,7 +32,7 @@ def render_markdown(report: GateReport) -> str:
 
 
 def _lines(report: GateReport) -> Iterator[str]:
-    yield f"### {_MARKS[report.verdict]} {_plain(report.headline)}"
+    yield f"### {_MARKS[report.verdict]} {markdown_text(report.headline)}"
     yield ""
     for reason in report.reasons:
         yield from _reason(reason)
@@ -45,7 +44,7 @@ def _lines(report: GateReport) -> Iterator[str]:
             yield f"| {row.name} | {row.base} | {row.candidate} | {row.change} |"
         yield ""
     for warning in report.warnings:
-        yield f"- ⚠️ {_plain(warning)}"
+        yield f"- ⚠️ {markdown_text(warning)}"
     yield from _small_print(report)
 
 
@@ -74,19 +73,12 @@ def _short(commit: str) -> str:
 
 def _reason(reason: str) -> Iterator[str]:
     first, *rest = reason[:MOST_REASON].splitlines() or [""]
-    yield _plain(first)
+    yield markdown_text(first)
     if rest:  # an error with the last lines of a log
         yield "```text"
         yield from (line.replace("```", "'''") for line in rest)
         yield "```"
     yield ""
-
-
-def _plain(text: str) -> str:
-    """What comes from scripts and names must not be taken for markup, links or mentions."""
-    escaped = _MARKUP.sub(r"\\\g<0>", " ".join(text.split())).replace("<", "&lt;")
-    # A character of no width: nobody is called by what a script printed, and no link is made.
-    return escaped.replace("@", "@\u200b").replace("://", ":\u200b//")
 
 
 def _code(text: str) -> str:

@@ -8,31 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from sfbench.collect.point_rows import COLUMNS, flat, point_row
 from sfbench.collect.result import load_result
 from sfbench.collect.result_folder import STEPS_NAME
 from sfbench.common.errors import MeasureError, ResultError
-from sfbench.common.schema import Interval, Point, RankResult, Share, SweepResult, TimeShare
+from sfbench.common.schema import Point, RankResult, SweepResult
+from sfbench.report.snippet import render_snippet
 
-_INTERVALS = (
-    "samples_per_s",
-    "efficiency",
-    "efficiency_plain",
-    "efficiency_drift_corrected",
-    "step_s",
-)
-_PLAIN = (
-    "devices",
-    "status",
-    "error",
-    "oversubscribed",
-    "best_possible_efficiency",
-    "ideal_samples_per_s",
-    "steps_measured",
-    "warmup_steps",
-    "batch_per_device",
-    "global_batch",
-)
-_SHARES = tuple(f.name for f in dataclasses.fields(TimeShare))
 _RANK = tuple(f.name for f in dataclasses.fields(RankResult))
 
 
@@ -61,11 +43,15 @@ class Results:
     @cached_property
     def points(self) -> pd.DataFrame:
         """One row per device count; an interval x is x, x_low and x_high; nan = not measured."""
-        columns = [*_PLAIN]
-        for name in (*_INTERVALS, *_SHARES):
-            columns += [name, f"{name}_low", f"{name}_high"]
-        rows = [_point_row(point) for point in self.result.points]
-        return pd.DataFrame(rows, columns=columns)
+        return pd.DataFrame(list(map(point_row, self.result.points)), columns=list(COLUMNS))
+
+    def flat(self) -> dict[str, float]:
+        """Every figure under one name (``devices_8/efficiency``), for experiment trackers."""
+        return flat(self.result)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        return render_snippet(self.result)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
@@ -98,18 +84,3 @@ def load(path: str | Path) -> Results:
         ResultError: missing, damaged or newer; the field is named.
     """
     return Results(Path(path))
-
-
-def _point_row(point: Point) -> dict[str, object]:
-    row: dict[str, object] = {name: getattr(point, name) for name in _PLAIN}
-    for name in _INTERVALS:
-        row |= _interval_cells(name, getattr(point, name))
-    for name in _SHARES:
-        row |= _interval_cells(name, getattr(point.time_share, name) if point.time_share else None)
-    return row
-
-
-def _interval_cells(name: str, interval: Interval | Share | None) -> dict[str, float | None]:
-    if interval is None:
-        return {name: None, f"{name}_low": None, f"{name}_high": None}
-    return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
