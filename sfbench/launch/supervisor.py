@@ -68,6 +68,8 @@ class Supervisor:
 
     def hear(self, error: LaunchError | None) -> None:
         """Take note of what another node says; None: it says nothing."""
+        if error is not None and error.kind == "memory":  # of the tool's own need
+            record_file.promote(self._launch_dir)
         self._elsewhere = error
 
     def tick(self) -> LaunchEnd | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from sfbench.common.schema import AllReduceTime
 from sfbench.probe.device import Accelerator
 from sfbench.probe.probe_group import Control
+from sfbench.probe.replaying.memory import is_out_of_memory
 
 REPEATS = 5
 BUDGET_S = 0.4
@@ -19,9 +21,14 @@ BUDGET_S = 0.4
 SMALLEST_BYTES = 4
 """A message without content shows the latency."""
 TOGETHER = 20
-"""On an accelerator so many are launched back to back between two events: what the host takes to
-launch one is then hidden behind the one before."""
+"""On an accelerator so many are launched back to back between two events."""
 WARM = 3
+FILL = 1.5
+"""Before them the device is kept busy for the time that launching them takes, and half as much
+again: else a short one would seem to take as long as the host takes to launch the next."""
+MOST_FILLING = 200
+SPARE = 0.5
+"""Part of what is free beside the job's peak that a buffer may take: NCCL takes some as well."""
 
 
 def time_all_reduce(
@@ -40,9 +47,33 @@ def time_all_reduce(
     wanted = sorted({SMALLEST_BYTES, *sizes})
     if accelerator is None:
         return tuple(_on_host(control, group, device, size) for size in wanted)
-    free = min(control.all_gather(accelerator.memory().beside_the_peak))
-    fitting = [size for size in wanted if size <= free // 2]
-    return tuple(_on_device(control, group, accelerator, _buffer(size, device)) for size in fitting)
+    memory = accelerator.memory()
+    free = min(control.all_gather(memory.beside(memory.peak)))
+    largest = max((size for size in wanted if size <= SPARE * free), default=0)
+    buffer = _made_everywhere(control, accelerator, largest, device) if largest else None
+    if buffer is None:
+        return ()
+    timed = _Timed(control, group, accelerator, buffer)
+    fitting = [size for size in wanted if size <= largest]
+    # The largest first: it keeps the device busy while shorter ones are launched.
+    return tuple(reversed([timed.all_reduce(size) for size in reversed(fitting)]))
+
+
+def _made_everywhere(
+    control: Control, accelerator: Accelerator, size: int, device: torch.device
+) -> torch.Tensor | None:
+    """A buffer on all ranks, or on none."""
+    try:
+        buffer: torch.Tensor | None = _buffer(size, device)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        buffer = None
+    if all(control.all_gather(buffer is not None)):
+        return buffer
+    buffer = None
+    accelerator.give_back()
+    return None
 
 
 def _on_host(control: Control, group: Any, device: torch.device, size: int) -> AllReduceTime:
@@ -55,29 +86,44 @@ def _on_host(control: Control, group: Any, device: torch.device, size: int) -> A
     return AllReduceTime(bytes=size, seconds=seconds[len(seconds) // 2])
 
 
-def _on_device(
-    control: Control, group: Any, accelerator: Accelerator, tensor: torch.Tensor
-) -> AllReduceTime:
-    # The first ones connect the ranks and choose an algorithm.
-    warm = _row(group, tensor, accelerator, WARM)
-    count = max(1, min(TOGETHER, int(BUDGET_S / max(warm, 1e-6))))
-    count = control.broadcast([count])[0]
-    mean_s = _row(group, tensor, accelerator, count)
-    size = tensor.numel() * tensor.element_size()
-    return AllReduceTime(bytes=size, seconds=max(control.all_gather(mean_s)))
+class _Timed:
+    """All-reduces by the device's own clock."""
 
+    def __init__(
+        self, control: Control, group: Any, accelerator: Accelerator, buffer: torch.Tensor
+    ) -> None:
+        self._control = control
+        self._group = group
+        self._accelerator = accelerator
+        self._buffer = buffer
+        self._largest_s = 0.0
 
-def _row(group: Any, tensor: torch.Tensor, accelerator: Accelerator, count: int) -> float:
-    """Mean seconds of so many in a row."""
-    accelerator.synchronize()
-    # Ranks come here at different times, and the first one would wait for the last.
-    dist.all_reduce(tensor, group=group)
-    before = accelerator.event()
-    for _ in range(count):
-        dist.all_reduce(tensor, group=group)
-    after = accelerator.event()
-    accelerator.synchronize()
-    return float(before.elapsed_time(after)) / 1e3 / count
+    def all_reduce(self, size: int) -> AllReduceTime:
+        tensor = self._buffer[: max(1, size // self._buffer.element_size())]
+        # The first ones connect the ranks and choose an algorithm.
+        warm_s, launch_s = self._row(tensor, WARM)
+        count = max(1, min(TOGETHER, int(BUDGET_S / max(warm_s, 1e-6))))
+        busy_s = FILL * launch_s * count
+        filling = math.ceil(busy_s / max(self._largest_s or warm_s, 1e-6))
+        # Every rank does as rank 0 decides.
+        count, filling = self._control.broadcast([count, min(MOST_FILLING, filling)])
+        mean_s, _ = self._row(tensor, count, filling)
+        # Of the largest message, which came first.
+        self._largest_s = self._largest_s or mean_s
+        return AllReduceTime(bytes=size, seconds=max(self._control.all_gather(mean_s)))
+
+    def _row(self, tensor: torch.Tensor, count: int, filling: int = 1) -> tuple[float, float]:
+        """Mean seconds of so many in a row, and what the host takes to launch one."""
+        self._accelerator.synchronize()
+        # Ranks come here at different times, and the first one would wait for the last.
+        for _ in range(max(1, filling)):
+            dist.all_reduce(self._buffer, group=self._group)
+        before, began = self._accelerator.event(), time.perf_counter()
+        for _ in range(count):
+            dist.all_reduce(tensor, group=self._group)
+        launched, after = time.perf_counter(), self._accelerator.event()
+        self._accelerator.synchronize()
+        return float(before.elapsed_time(after)) / 1e3 / count, (launched - began) / count
 
 
 def _buffer(size: int, device: torch.device) -> torch.Tensor:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +23,15 @@ from sfbench.common.schema import (
     ModuleFile,
     RankInfo,
     RankLoad,
+    Rung,
     SaveInfo,
 )
 from sfbench.probe import checkout
 from sfbench.probe.allreduce import time_all_reduce
 from sfbench.probe.hooks.fetching import FetchCost
 from sfbench.probe.loop.description import device_of
+from sfbench.probe.replaying.memory import is_out_of_memory
+from sfbench.probe.replaying.resize import SCALES
 from sfbench.probe.replaying.weights import checksum
 from sfbench.probe.state import State
 from sfbench.protocol import record_file
@@ -42,7 +46,8 @@ class RankPayload:
     info: RankInfo
     load: RankLoad
     saves: tuple[SaveInfo, ...]
-    weights: float
+    weights: float | None
+    """None: ranks run apart just now, or there was no memory to add them up."""
     evidence: RankEvidence
     modules: tuple[ModuleFile, ...]
     """Where the gate asked for a checkout: what this rank imported; none: the same as rank 0."""
@@ -72,9 +77,30 @@ def write_record(
     """Gather every rank's payload; rank 0 writes the record. All ranks call it alike."""
     payloads = state.control.gather(_payload(state, evidence))
     if payloads is not None:
-        table = np.concatenate([p.steps for p in payloads])
         header = _record(state, payloads, ended_early, all_reduce)
-        record_file.write(Path(state.job.launch_dir), header, table)
+        record_file.write(Path(state.job.launch_dir), header, _table(payloads))
+
+
+def write_so_far(state: State, evidence: RankEvidence, rung: Rung) -> None:
+    """The same before a risk: it says what happened, which is told only if it comes true."""
+    payloads = state.control.gather(_payload(state, evidence))
+    if payloads is None:
+        return
+    header = _record(state, payloads, ended_early=False, all_reduce=())
+    reason = f"no memory: what sfbench takes for the rung {rung} did not fit beside the script"
+    if rung in SCALES:
+        reason = f"the script failed with a batch {SCALES[rung]:g} times as large"
+    header = replace(
+        header,
+        stop_reason="memory",
+        unavailable={rung: reason, **header.unavailable},
+        notes=(*header.notes, f"measuring ended before its time: {reason}"),
+    )
+    record_file.write(Path(state.job.launch_dir), header, _table(payloads), record_file.SO_FAR)
+
+
+def _table(payloads: Sequence[RankPayload]) -> npt.NDArray[np.float64]:
+    return np.concatenate([p.steps for p in payloads])
 
 
 def _payload(state: State, evidence: RankEvidence) -> RankPayload:
@@ -97,10 +123,21 @@ def _payload(state: State, evidence: RankEvidence) -> RankPayload:
         info=info,
         load=state.loads.load(state.rank, _fetch_cost(state)),
         saves=tuple(state.saves.saves),
-        weights=checksum(optimizers),
+        weights=_weights(state, optimizers),
         evidence=evidence,
         modules=_modules(state),
     )
+
+
+def _weights(state: State, optimizers: Sequence[Any]) -> float | None:
+    if state.models.sync_off:
+        return None
+    try:
+        return checksum(optimizers)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            return None
+        raise
 
 
 def _modules(state: State) -> tuple[ModuleFile, ...]:
@@ -146,6 +183,8 @@ def _own_fetches(state: State) -> FetchCost | None:
 
 def _weight_notes(weights: Sequence[float]) -> list[str]:
     """What the replicas' checksums say that a reader has to know."""
+    if not weights:
+        return []
     if not any(map(math.isfinite, weights)):
         return ["the weights are not finite at the end: training diverges, which changes its speed"]
     return ["the ranks' weights differ at the end"] if len(set(weights)) > 1 else []
@@ -161,7 +200,7 @@ def _record(
     steps = state.steps
     notes = list(state.notes)
     if state.loop_info.wrapper == "ddp":
-        notes += _weight_notes([p.weights for p in payloads])
+        notes += _weight_notes([p.weights for p in payloads if p.weights is not None])
     return LaunchRecord(
         world_size=state.world_size,
         warmup_steps=sum(1 for row in payloads[0].steps if row[2] < 0),

@@ -7,32 +7,14 @@ a rank trains on, never of the current one: a script need not call ``set_device`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from sfbench.probe.replaying.memory import Memory
+
 NO_FIGURE = 0
 """What the driver does not tell."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """Memory of one device in bytes."""
-
-    total: int
-    free: int
-    """Not taken from the driver by any process."""
-    reserved: int
-    """Taken by this process's allocator, in use or not."""
-    allocated: int
-    peak: int
-    """Most that was allocated since the last reset."""
-
-    @property
-    def beside_the_peak(self) -> int:
-        """What stays when the job is at its peak: free, or reserved and never allocated."""
-        return self.free + max(0, self.reserved - self.peak)
 
 
 class Accelerator:
@@ -57,23 +39,38 @@ class Accelerator:
         torch.accelerator.synchronize(self.device)
 
     def memory(self) -> Memory:
-        """How its memory is used."""
+        """How its memory is used. A script may have given its process a part of the device."""
         free, total = self._module.mem_get_info(self.device)
+        reserved = int(self._figure("memory_reserved"))
+        # 0: an old torch, or an allocator that does not tell.
+        total = int(total * (self._figure("get_per_process_memory_fraction") or 1.0))
         return Memory(
-            total=int(total),
-            free=int(free),
-            reserved=int(self._module.memory_reserved(self.device)),
-            allocated=int(self._module.memory_allocated(self.device)),
+            total=total,
+            free=max(0, min(int(free), total - reserved)),
+            reserved=reserved,
+            allocated=int(self._figure("memory_allocated")),
             peak=self.peak_bytes(),
         )
 
+    def _figure(self, name: str) -> float:
+        """``NO_FIGURE`` where a script put an allocator in torch's place that keeps none."""
+        ask = getattr(self._module, name, None)
+        try:
+            return float(ask(self.device) or NO_FIGURE) if ask is not None else NO_FIGURE
+        except RuntimeError:  # "does not yet support ..."
+            return NO_FIGURE
+
+    def give_back(self) -> None:
+        """Let the driver have what the allocator holds and nobody uses."""
+        torch.accelerator.empty_cache()
+
     def peak_bytes(self) -> int:
         """Most that was allocated since the last reset."""
-        return int(self._module.max_memory_allocated(self.device))
+        return int(self._figure("max_memory_allocated"))
 
     def reset_peak(self) -> None:
         """Forget the peak so far."""
-        self._module.reset_peak_memory_stats(self.device)
+        self._figure("reset_peak_memory_stats")
 
     def identity(self) -> tuple[int, str]:
         """Total memory in bytes and UUID, the latter empty where there is none."""

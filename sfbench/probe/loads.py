@@ -47,6 +47,10 @@ class LoadMeter:
             if clock_hz > 0:
                 self._clocks.setdefault(rung, []).append(clock_hz)
 
+    def peak_bytes(self, rung: int) -> int:
+        """Most device memory that was allocated on ``RUNGS[rung]``; 0: not known."""
+        return self._peaks.get(rung, 0)
+
     def cpu_above_cached_s(self) -> float | None:
         """CPU seconds per step of ``train`` above ``cached``; None where one did not run."""
         train, cached = self._totals.get(0), self._totals.get(RUNGS.index("cached"))

@@ -80,6 +80,8 @@ class Command(NamedTuple):
     """Only in a check: the training loader's pass ends before its next batch."""
     trial: int = 0
     """Only in a check: superfluous gradient syncs are left out."""
+    save: int = 0
+    """What was measured is brought in first: this may take more memory than there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,7 @@ class Pace:
         self._can_curve = can_curve
         self._on_device = on_device
         self._rung: Rung | None = None
+        self._left_out: set[Rung] = set()
         self._random = random.Random(options.seed)
         self._block = -1
         self._step_s = 0.01
@@ -134,7 +137,8 @@ class Pace:
         next(self._run)
 
     def leave_out(self, rungs: Sequence[Rung]) -> None:
-        """There turned out to be no room for these: known before the first block."""
+        """There turned out to be no room for these; their commands that come are not obeyed."""
+        self._left_out |= set(rungs)
         self._rungs = tuple(rung for rung in self._rungs if rung not in rungs)
 
     def send(self, facts: BlockFacts) -> Command:
@@ -199,7 +203,7 @@ class Pace:
             self._note(facts)
         for rung in self._rungs[1:]:
             for turn in self._turns(rung):
-                for cycle in range(PASS_BLOCKS):
+                for cycle in range(0 if rung in self._left_out else PASS_BLOCKS):
                     skip = 0 if cycle else SKIP_OTHER
                     yield self._command(rung, steps, skip=skip, turn=turn, cycle=cycle)
         self.figures.stop_reason = "seconds"
@@ -216,8 +220,10 @@ class Pace:
             MIN_CYCLES if halves or longest < self._options.seconds else 1,
         ):
             began = facts.now_s
-            for rung in self._random.sample(self._rungs, len(self._rungs)):
+            for rung in self._order_of_rungs(cycle):
                 for turn in self._turns(rung, cycle, halves):
+                    if rung in self._left_out:
+                        break
                     facts = yield self._ladder_command(rung, previous, steps, turn, cycle)
                     previous = rung
                     if rung == "train":
@@ -227,10 +233,18 @@ class Pace:
         if "solo" in self._rungs and self._can_curve():
             yield from self._curve(steps, cycle)
 
+    def _order_of_rungs(self, cycle: int) -> Sequence[Rung]:
+        """Drawn anew in each cycle. On an accelerator the first one begins with what the job does
+        anyway: something is measured before the tool takes memory of its own."""
+        order = self._random.sample(self._rungs, len(self._rungs))
+        return sorted(order, key=RUNGS.index) if self._on_device and cycle == 0 else order
+
     def _curve(self, steps: int, cycle: int) -> Generator[Command, BlockFacts, None]:
         """Half, single and double batches close together, at the end: see docs/statistics.md."""
         for repeat in range(min(CURVE_CYCLES, max(1, self._options.cycles // 2))):
             for rung in self._random.sample(_CURVE, len(_CURVE)):
+                if rung in self._left_out:
+                    continue
                 yield self._command(rung, steps, skip=SKIP_OTHER, turn=0, cycle=cycle + repeat)
 
     def _in_halves(self) -> bool:

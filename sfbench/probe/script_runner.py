@@ -25,8 +25,11 @@ from sfbench.probe.hooks.batch_size_hooks import BatchSizeHooks
 from sfbench.probe.hooks.group_repairs import GroupHooks
 from sfbench.probe.hooks.own_faults import is_own, script_traceback
 from sfbench.probe.hooks.taps import Taps
+from sfbench.probe.replaying.memory import is_out_of_memory
+from sfbench.probe.replaying.own_memory import NO_ROOM
 from sfbench.probe.session import Session
 from sfbench.probe.stop import Refused, StopRun
+from sfbench.protocol import record_file
 from sfbench.protocol.heartbeat import Heartbeat
 from sfbench.protocol.rank_streams import flush_streams, to_log
 from sfbench.protocol.record_file import write_failure
@@ -104,9 +107,11 @@ def _guarded(session: Session, job: RankJob, rank: int) -> int:
 def _raised(session: Session, rank: int, error: BaseException) -> int:
     own = is_own(error)
     to_log("".join(traceback.format_exception(error)) if own else script_traceback(error))
-    if session.provisional:
+    if session.provisional and record_file.promote(Path(session.job.launch_dir)):
         to_log("sfbench: another batch size failed; what was measured is kept\n")
         return 0
+    if session.caused(error) or (own and is_out_of_memory(error)):
+        return _lacks_memory(session, error)
     if session.job.device_type == "cpu" and asks_for_a_device(error):
         raise Refused("device", _WANTS_A_GPU) from error
     message = plain("".join(traceback.format_exception_only(error)).strip())
@@ -115,6 +120,14 @@ def _raised(session: Session, rank: int, error: BaseException) -> int:
     session.recorder.leave(error)
     _fail(session, rank, "exception", message, script_fault=True)
     return 1
+
+
+def _lacks_memory(session: Session, error: BaseException) -> int:
+    """The tool took more than there was: what was measured before is the result."""
+    if record_file.promote(Path(session.job.launch_dir)):
+        to_log("sfbench: it took more memory than there was; what was measured is kept\n")
+        return 0
+    raise Refused("memory", NO_ROOM) from error
 
 
 def _run_script(job: RankJob) -> None:

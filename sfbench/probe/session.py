@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Hashable
+from collections.abc import Sequence
 from functools import partial
-
-import torch.distributed as dist
 
 from sfbench.common.schema import RUNGS, AllReduceTime, RankJob, Rung
 from sfbench.probe import closing
 from sfbench.probe.checkpace import CheckPace
-from sfbench.probe.device import home_of, parameters_of
 from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked, script_ended
+from sfbench.probe.facts_of_rank import check_global_batch, rank_facts
 from sfbench.probe.hooks.events import Event
-from sfbench.probe.hooks.model_hooks import forget_unsynced
 from sfbench.probe.hooks.taps import Taps, apart
-from sfbench.probe.loop.description import (
-    checked_loop,
-    describe_loop,
-    gives,
-    gradient_bytes,
-    is_sharded,
-    samples_seen,
-)
+from sfbench.probe.loop.description import checked_loop, describe_loop
 from sfbench.probe.loop.discovery import Loop
-from sfbench.probe.loop.verification import RankFacts, verify, wrapper
+from sfbench.probe.loop.verification import verify, wrapper
 from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace
 from sfbench.probe.recording.recorder import Recorder
-from sfbench.probe.replaying.memory import Room, host_free_bytes, place_for_weights
+from sfbench.probe.replaying.own_memory import KeptWeights, by_the_tool, no_double, ring_is_empty
 from sfbench.probe.replaying.resize import SCALES
 from sfbench.probe.replaying.ring import Ring
 from sfbench.probe.replaying.unavailable_rungs import unavailable_rungs
-from sfbench.probe.replaying.weights import Snapshot, checksum, state_bytes
+from sfbench.probe.so_far import SoFar
 from sfbench.probe.state import Calls, RankId, State
 from sfbench.probe.stop import Refused, StopRun, leave_at_once
 from sfbench.protocol.heartbeat import STEPS, Heartbeat
@@ -58,9 +47,8 @@ class Session(State):
         self._quiet = 0
         """Measured steps that follow those under way, which pass unmeasured; 0: no border yet."""
         self._pace: Pace | CheckPace | None = None
-        self._snapshot: Snapshot | None = None
-        self._on_host = False
-        """The copy of the weights goes to the host's memory."""
+        self._weights = KeptWeights(self)
+        self._so_far = SoFar()
 
     def install(self) -> None:
         """Put all hooks in place."""
@@ -125,7 +113,8 @@ class Session(State):
         self.replay.discovering = False
         self.updates.settle()
         self.models.counts_samples = loop.primary is None or loop.trained
-        facts = self.control.all_gather(self._facts(loop))
+        shares = self.recorder.sync_points.shares_model
+        facts = self.control.all_gather(rank_facts(self, loop, shares=shares))
         if None in facts:
             raise Refused(
                 "ranks-disagree",
@@ -136,7 +125,7 @@ class Session(State):
         if refusal:
             raise Refused(refusal.kind, refusal.message)
         self.loop_info = describe_loop(self, loop, wrapper(facts))
-        self._check_global_batch()
+        check_global_batch(self)
         self.unavailable = unavailable_rungs(
             self.job.probe.rungs,
             has_loader=any(fact.loaders for fact in facts),
@@ -166,37 +155,6 @@ class Session(State):
 
     def _may_decide(self) -> bool:
         return self.recorder.sync_points.may_decide()
-
-    def _facts(self, loop: Loop) -> RankFacts:
-        anchor = self.updates.by_key[_as_int(loop.anchor)]
-        self.clock.follow(parameters_of([anchor]))
-        steps = max(1, len([e for e in self.flow.kept if getattr(e, "key", None) == loop.anchor]))
-        return RankFacts(
-            anchor=list(self.updates.by_key).index(_as_int(loop.anchor)),
-            updates_per_step=loop.updates_per_step,
-            loaders=len(loop.loaders),
-            samples_known=loop.samples_known and samples_seen(self.flow.kept, loop) > 0,
-            group_size=dist.get_world_size() if dist.is_initialized() else 0,
-            ddp_forwards=self.models.training_forwards,
-            sharded=is_sharded(anchor),
-            collective_bytes=self.collectives.bytes_sent // steps,
-            gradient_bytes=gradient_bytes([anchor]),
-            weights=checksum([anchor]),
-            inputs=tuple(self.replay.fingerprints),
-            shares_model=self.recorder.sync_points.shares_model,
-            device=home_of(parameters_of([anchor]), self.job.device_type).type,
-        )
-
-    def _check_global_batch(self) -> None:
-        wanted, info = self.job.probe.global_batch, self.loop_info
-        if wanted and info is not None and not gives(info, wanted, self.world_size):
-            raise Refused(
-                "global-batch",
-                f"--global-batch {wanted} asks for {wanted // self.world_size} samples per batch "
-                f"and device, but the training loop gets {info.batch_per_fetch:g}: its batches do "
-                "not come from a DataLoader with batch_size (or BatchSampler). Set the batch by "
-                "the script's own arguments.",
-            )
 
     # -- steps and borders -----------------------------------------------------------------------
 
@@ -230,14 +188,16 @@ class Session(State):
             if command.kind == DONE:
                 self.finish(ended_early=False)
                 raise StopRun
-            self._enter(command)
+            if not self._enter(command):
+                facts = _nothing()
+                continue
             if command.turn in (-1, self.rank):
                 break
             # Parked: wait, without spinning, until the rank whose turn it is tells its end.
             if self.control.broadcast([0], command.turn) == [SCRIPT_OVER]:
                 end_parked(self, self.finish_early)
                 raise StopRun
-            facts = BlockFacts(now_s=time.perf_counter(), step_s=(), samples=0.0)
+            facts = _nothing()
         self._count_down(command)
         self.flow.step_began = time.perf_counter()
         self.steps.begin()
@@ -268,29 +228,32 @@ class Session(State):
     def _can_curve(self) -> bool:
         """Whether the batch curve can be measured: at one device, with batches that can be cut."""
         ring = self.replay.ring
-        return self.world_size == 1 and ring is not None and ring.can_resize()
+        if self.world_size > 1 or ring is None or not ring.can_resize():
+            return False
+        reason = no_double(self)
+        if reason is not None:
+            self._leave_out(("double",), reason)
+        return True
 
     def _find_room(self) -> None:
         """On accelerators: agree where the copy of the weights goes, before one is made."""
-        accelerator = self.clock.accelerator
-        apart = [rung for rung in self.rungs if rung not in ("train", "cached")]
-        if self.command.kind != WARMUP or accelerator is None or not apart:
+        apart = self._apart()
+        if self.command.kind != WARMUP or self.clock.accelerator is None or not apart:
             return
-        memory = accelerator.memory()
-        room = Room(
-            host=socket.gethostname(),
-            needs=state_bytes(self.models.models, self.updates.by_key.values()),
-            device_total=memory.total,
-            device_free=memory.beside_the_peak,
-            host_free=host_free_bytes(),
-        )
-        found = place_for_weights(self.control.all_gather(room))
-        self._on_host = found.where == "host"
-        if found.where == "nowhere":
-            self.unavailable |= dict.fromkeys(apart, found.reason)
-            self.rungs = tuple(rung for rung in self.rungs if rung not in apart)
-            if isinstance(self._pace, Pace):
-                self._pace.leave_out(apart)
+        reason = self._weights.agree()
+        if reason is not None:
+            self._leave_out(apart, reason)
+
+    def _apart(self) -> tuple[Rung, ...]:
+        """Of the rungs that run, those on which ranks do not meet."""
+        return tuple(rung for rung in self.rungs if rung not in ("train", "cached"))
+
+    def _leave_out(self, rungs: Sequence[Rung], reason: str) -> None:
+        """All ranks alike: these cannot run, and measuring goes on without them."""
+        self.unavailable |= dict.fromkeys(rungs, reason)
+        self.rungs = tuple(rung for rung in self.rungs if rung not in rungs)
+        if isinstance(self._pace, Pace):
+            self._pace.leave_out(rungs)
 
     def _agree(self, facts: BlockFacts) -> Command:
         self._find_room()
@@ -306,21 +269,32 @@ class Session(State):
                 measured_s=figures.measured_s,
                 budget_s=self.job.probe.seconds,
             )
+        on_device, now_s = self.clock.accelerator is not None, time.perf_counter()
+        if self._pace is not None and self._so_far.due(command, now_s, on_device=on_device):
+            command = command._replace(save=1)
         return Command(*self.control.broadcast(command))
 
-    def _enter(self, command: Command) -> None:
-        if RUNGS[command.rung] in SCALES and not self.provisional:
-            # Another batch size is a risk: a script may insist on its own. What has been measured
-            # is brought in before it is taken.
-            self._write(ended_early=False, all_reduce=())
-            self.provisional = True
-        if command.kind == BLOCK and self.measuring_began == 0.0:
-            self.measuring_began = time.perf_counter()
-            self.heartbeat.phase("measuring")
-            if not self.job.probe.checks:
-                self.recorder.close()
-        self.recorder.obey(end_pass=command.end_pass == 1, trial=command.trial == 1)
+    def _save_so_far(self, rung: Rung) -> None:
+        """What follows is a risk: more memory is taken, or a script may insist on its own batch."""
+        began = time.perf_counter()
+        closing.write_so_far(self, self.recorder.evidence(), rung)
+        self._so_far.written(began, time.perf_counter())
+        self.provisional = rung in SCALES
+
+    def caused(self, error: BaseException) -> bool:
+        """Whether the script ran out of memory that this session takes beside it."""
+        return by_the_tool(self, self._weights, error)
+
+    def _enter(self, command: Command) -> bool:
+        """Turn to what a command wants; False where there is no memory for it on some rank."""
         before, after = RUNGS[self.command.rung], RUNGS[command.rung]
+        if command.save:
+            self._save_so_far(after)
+        if command.kind == BLOCK and self.measuring_began == 0.0:
+            self._begin_measuring()
+        if not self._has_memory_for(after):
+            return False
+        self.recorder.obey(end_pass=command.end_pass == 1, trial=command.trial == 1)
         if before == "train" and after != "train":
             self._settle()
         self.command = command
@@ -332,6 +306,30 @@ class Session(State):
         if after == "train" and before != "train":
             for key in self.flow.training:
                 self.loaders.drain(key)
+        return True
+
+    def _begin_measuring(self) -> None:
+        self.measuring_began = time.perf_counter()
+        self.heartbeat.phase("measuring")
+        if not self.job.probe.checks:
+            self.recorder.close()
+        replaying = [rung for rung in self.rungs if rung != "train"]
+        reason = ring_is_empty(self, self.rungs)
+        if reason is not None:
+            self._leave_out(replaying, reason)
+
+    def _has_memory_for(self, rung: Rung) -> bool:
+        """Take what a rung needs, on all ranks or on none; then it is left out."""
+        if rung in self.unavailable:
+            return False
+        apart, reason = rung not in ("train", "cached"), None
+        if apart and not self._weights.kept:
+            reason = self._weights.keep()
+        if rung in SCALES and self.replay.ring is not None and reason is None:
+            reason = self.replay.ring.resize(rung)
+        if reason is not None:
+            self._leave_out((rung,) if rung in SCALES else self._apart(), reason)
+        return reason is None
 
     def _settle(self) -> None:
         """Let every rank's workers come to rest before a rung that does not load."""
@@ -342,22 +340,11 @@ class Session(State):
     def _switch(self, rung: Rung) -> None:
         """Turn loaders, gradient sync and the script's own collectives to what a rung wants."""
         apart = rung not in ("train", "cached")
-        self._keep_weights(apart=apart)
+        if not apart:
+            self._weights.put_back()
         self.models.sync_off = self.collectives.local = apart
         self.replay.active = rung != "train"
         self._reconnect()
-
-    def _keep_weights(self, *, apart: bool) -> None:
-        """Where ranks run apart their replicas drift: keep the weights before, put them back."""
-        if apart and self._snapshot is None:
-            hooks = self.updates
-            self._snapshot = Snapshot(
-                self.models.models, hooks.by_key.values(), hooks.scalers, on_host=self._on_host
-            )
-        elif not apart and self._snapshot is not None:
-            self._snapshot.restore()
-            self._snapshot = None
-            forget_unsynced(self.models.models)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -390,6 +377,6 @@ class Session(State):
         )
 
 
-def _as_int(key: Hashable) -> int:
-    assert isinstance(key, int)
-    return key
+def _nothing() -> BlockFacts:
+    """No step was made: this rank was parked, or the rung was left out."""
+    return BlockFacts(now_s=time.perf_counter(), step_s=(), samples=0.0)

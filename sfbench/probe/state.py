@@ -62,7 +62,7 @@ class State:
         self.refused = False
         """Another rank cannot be met any more."""
         self.provisional = False
-        """A record without the batch curve has been written."""
+        """Another batch size is being tried, and what was measured before is safe."""
         self.taps = Taps()
         self.clock = clock_for(job.device_type)
         self.control = Control(self.rank, self.world_size)

@@ -31,17 +31,29 @@ from sfbench.protocol.records import (
 )
 
 FILE_NAME = "record.npz"
+SO_FAR = "record-so-far.npz"
+"""What was measured before a risk, such as the use of more memory: no launch is complete by it."""
 
 
-def write(launch_dir: Path, record: LaunchRecord, steps: npt.NDArray[np.float64]) -> Path:
+def write(
+    launch_dir: Path, record: LaunchRecord, steps: npt.NDArray[np.float64], name: str = FILE_NAME
+) -> Path:
     """Write ``record.npz`` by rename, so that it is whole or absent."""
     header = json.dumps(dataclasses.asdict(record)).encode()
-    final = launch_dir / FILE_NAME
-    part = launch_dir / f".{FILE_NAME}.part"
+    final = launch_dir / name
+    part = launch_dir / f".{name}.part"
     with part.open("wb") as file:
         np.savez_compressed(file, header=np.frombuffer(header, np.uint8), steps=steps)
     part.replace(final)
     return final
+
+
+def promote(launch_dir: Path) -> bool:
+    """The risk came true: what was written before it is the record. False where there is none."""
+    final, so_far = launch_dir / FILE_NAME, launch_dir / SO_FAR
+    if not final.exists() and so_far.exists():
+        so_far.replace(final)
+    return final.exists()
 
 
 def read(path: Path) -> tuple[LaunchRecord, npt.NDArray[np.float64]]:

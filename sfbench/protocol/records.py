@@ -134,7 +134,8 @@ class RankFailure:
     rank: int
     kind: str
     """exception | exit | no-process-group | not-wrapped | no-steps | too-few-steps |
-    own-launcher | global-batch | ranks-disagree | no-samples | device | device-graph | tool"""
+    own-launcher | global-batch | ranks-disagree | no-samples | device | device-graph | memory |
+    tool"""
     message: str
     """One or two sentences: what was seen and what to do; for an exception its last line."""
     script_fault: bool
@@ -257,7 +258,7 @@ class LaunchRecord:
     ended_early: bool
     """The script ended by itself before the budget was used."""
     stop_reason: str
-    """precision | seconds | script-ended"""
+    """precision | seconds | script-ended | memory (more of it was needed than there was)"""
     ranks: tuple[RankInfo, ...]
     loop: LoopInfo
     unavailable: dict[str, str]

@@ -239,7 +239,7 @@ def test_a_script_that_trains_on_the_processor_is_no_measurement_of_gpus(
     rank: Rank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN parameters on the processor, and no device in use
-    for place in ("clock", "session"):
+    for place in ("clock", "facts_of_rank"):
         monkeypatch.setattr(f"sfbench.probe.{place}.home_of", home_of)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     with pytest.raises(Refused, match=r"trains on cpu.*Give --device cpu") as caught:

@@ -9,7 +9,7 @@ from virtual import GIB
 from virtual_job import Rank
 
 from sfbench.common.schema import LADDER
-from sfbench.probe import session as session_module
+from sfbench.probe.replaying import own_memory
 
 
 def test_a_validation_inside_the_loop_is_no_part_of_any_measured_step(rank: Rank) -> None:
@@ -52,15 +52,15 @@ def test_the_weights_copy_goes_where_there_is_room(
     if where != "device":
         rank.cuda.devices[0].others = 80 * GIB
     if where == "nowhere":
-        monkeypatch.setattr(session_module, "host_free_bytes", lambda: 0)
+        monkeypatch.setattr(own_memory, "host_free_bytes", lambda: 0)
     made: list[bool] = []
-    snapshot = session_module.Snapshot
+    snapshot = own_memory.Snapshot
 
     def watched(*args: object, on_host: bool) -> object:
         made.append(on_host)
         return snapshot(*args, on_host=on_host)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(session_module, "Snapshot", watched)
+    monkeypatch.setattr(own_memory, "Snapshot", watched)
     run = rank.run()
     # THEN
     assert set(made) == {"device": {False}, "host": {True}, "nowhere": set()}[where]

@@ -42,6 +42,8 @@ class Device:
     allocated: int = 0
     peak: int = 0
     clock_mhz: int = 1980
+    fraction: float = 1.0
+    """Of its memory that this process may take."""
     default: Stream = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,7 +94,7 @@ class VirtualCuda:
     def allocate(self, size: int, device: int | None = None) -> None:
         """Take memory, as the caching allocator does."""
         gpu = self.devices[self.current if device is None else device]
-        if gpu.allocated + size > gpu.total - gpu.others:
+        if gpu.allocated + size > min(gpu.total - gpu.others, gpu.total * gpu.fraction):
             raise OutOfMemory(f"CUDA out of memory. Tried to allocate {size} bytes")
         gpu.allocated += size
         gpu.peak = max(gpu.peak, gpu.allocated)
@@ -136,6 +138,11 @@ class VirtualCuda:
         gpu = self.devices[self.index(device)]
         return gpu.total - gpu.others - gpu.reserved, gpu.total
 
+    def empty_cache(self) -> None:
+        """What nobody uses goes back to the driver."""
+        for gpu in self.devices:
+            gpu.reserved = gpu.allocated
+
     def reset_peak(self, device: Any = None) -> None:
         """Forget the peak."""
         gpu = self.devices[self.index(device)]
@@ -166,6 +173,8 @@ class VirtualCuda:
         patch.setattr(cuda, "is_initialized", lambda: bool(self.contexts))
         patch.setattr(cuda, "is_current_stream_capturing", lambda: self.capturing)
         patch.setattr(cuda, "mem_get_info", self.memory_info)
+        patch.setattr(accelerator, "empty_cache", self.empty_cache)
+        patch.setattr(cuda, "get_per_process_memory_fraction", self.figure("fraction"))
         patch.setattr(cuda, "memory_reserved", self.figure("reserved"))
         patch.setattr(cuda, "memory_allocated", self.figure("allocated"))
         patch.setattr(cuda, "max_memory_allocated", self.figure("peak"))

@@ -77,7 +77,7 @@ class Rank:
         self._patch = patch
         self._ends: list[float] = []
         home = lambda parameters, kind: torch.device("cuda", self.device)  # noqa: E731
-        for module in ("clock", "session"):
+        for module in ("clock", "facts_of_rank"):
             patch.setattr(f"sfbench.probe.{module}.home_of", home)
 
     def start(self) -> Session:

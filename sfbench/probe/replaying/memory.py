@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
+
 DEVICE_MARGIN = 0.03
 """Part of a device's memory that stays free: an allocator does not fill its last gaps."""
 HOST_PART = 0.5
 """Of the host's free memory, what all its ranks together may take."""
 
+_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -30,6 +33,25 @@ class Room:
     device_free: int
     """Beside the job's own peak."""
     host_free: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Memory of one device in bytes."""
+
+    total: int
+    """What this process may take at most."""
+    free: int
+    """Of that, not taken from the driver by any process."""
+    reserved: int
+    """Taken by this process's allocator, in use or not."""
+    allocated: int
+    peak: int
+    """Most that was allocated since the last reset."""
+
+    def beside(self, peak: int) -> int:
+        """What stays when the job is at this peak: free, or reserved and never allocated."""
+        return self.free + max(0, self.reserved - peak)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +83,27 @@ def place_for_weights(rooms: Sequence[Room]) -> Keeping:
                 f"{_gib(needs)} of {_gib(free)} that are free there",
             )
     return Keeping(where="host")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory of a device or of the host was lacking, page-locked memory included."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in _WORDS)
+
+
+def room_for_double(memory: Memory, peak: int) -> str | None:
+    """Why twice the batch would not fit where the batch itself takes ``peak``; None: it would.
+
+    What a step takes above what stays between two steps goes with its batch.
+    """
+    more, free = max(0, peak - memory.allocated), memory.beside(peak)
+    if more + DEVICE_MARGIN * memory.total <= free:
+        return None
+    return (
+        f"no memory: a batch twice as large needs {_gib(more)} more, and {_gib(free)} of the "
+        "device's memory are free beside the job's peak"
+    )
 
 
 def host_free_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:

@@ -20,6 +20,7 @@ import torch
 
 from sfbench.common.schema import Rung
 from sfbench.probe.replaying.batch import nbytes, samples_in, tensors
+from sfbench.probe.replaying.memory import is_out_of_memory
 from sfbench.probe.replaying.resize import SCALES, pinned, resized
 
 MAX_BYTES = 256 * 2**20
@@ -60,6 +61,10 @@ class Ring:
         self._bytes = 0
         self._refused = False
         """There was no room for one more batch."""
+        self.lacks_memory = False
+        """One could not be copied."""
+        self.on_device = False
+        """Batches lie on an accelerator: they take its memory."""
         self.serving: dict[Hashable, list[_Entry]] = {}
         """What is handed out of each loader just now: always the same dict."""
         self._resized: dict[tuple[Hashable, Rung], list[_Entry]] = {}
@@ -70,10 +75,21 @@ class Ring:
         self.serving.setdefault(key, kept)
         size = nbytes(batch)
         if len(kept) < self.size and (not kept or self._bytes + 2 * size <= MAX_BYTES):
-            kept.append(_Entry(batch, samples))
+            self._add(kept, batch, samples)
             self._bytes += 2 * size
         elif len(kept) < self.size:
             self._refused = True
+
+    def _add(self, kept: list[_Entry], batch: Any, samples: int) -> None:
+        try:
+            entry = _Entry(batch, samples)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            self._refused = self.lacks_memory = True
+            return
+        kept.append(entry)
+        self.on_device = self.on_device or any(t.device.type != "cpu" for t in entry.tensors)
 
     @property
     def full(self) -> bool:
@@ -92,10 +108,21 @@ class Ring:
         self._start = start
         self.serving.update(self._kept)
         if rung in SCALES:
+            self.resize(rung)  # nothing new, where that was asked before
+            for key, kept in self._kept.items():
+                self.serving[key] = self._resized.get((key, rung)) or kept
+
+    def resize(self, rung: Rung) -> str | None:
+        """Cut or join the batches for a rung; the reason where there is no memory for that."""
+        try:
             for key, kept in self._kept.items():
                 if (key, rung) not in self._resized:
                     self._resized[key, rung] = _resized_entries(kept, rung)
-                self.serving[key] = self._resized[key, rung] or kept
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return f"no memory: batches for the rung {rung} could not be made"
+        return None
 
     def can_resize(self) -> bool:
         """Whether kept batches can be cut or joined; what cannot is handed out as it is."""

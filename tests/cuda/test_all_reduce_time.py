@@ -1,0 +1,118 @@
+"""All-reduce is timed by the device's clock, warm, and after all else is safe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from virtual import GIB, OutOfMemory, VirtualCuda
+from virtual_job import Rank
+
+from sfbench.probe import allreduce
+from sfbench.probe.allreduce import TOGETHER, WARM, time_all_reduce
+from sfbench.probe.device import Accelerator
+from sfbench.probe.probe_group import Control
+from sfbench.protocol import record_file
+
+MIB = 2**20
+CPU = torch.device("cpu")
+LAUNCH_S = 40e-6
+LATENCY_S, S_PER_BYTE, COLD_S = 10e-6, 4e-12, 0.5
+
+
+class Link:
+    """All-reduces of a virtual device: the first one connects; launching takes the host a while."""
+
+    def __init__(self, cuda: VirtualCuda) -> None:
+        self._cuda = cuda
+        self.calls = 0
+
+    def all_reduce(self, tensor: torch.Tensor, group: Any = None) -> None:
+        self._cuda.host(LAUNCH_S)
+        cold = COLD_S if self.calls == 0 else 0.0
+        self.calls += 1
+        self._cuda.launch(cold + true_s(tensor.numel() * 4), 0)
+
+
+def true_s(size: int) -> float:
+    return LATENCY_S + size * S_PER_BYTE
+
+
+@pytest.fixture
+def link(cuda: VirtualCuda, monkeypatch: pytest.MonkeyPatch) -> Link:
+    link = Link(cuda)
+    monkeypatch.setattr(dist, "all_reduce", link.all_reduce)
+    return link
+
+
+def timed(sizes: list[int], control: Any = None) -> dict[int, float]:
+    accelerator = Accelerator(torch.device("cuda", 0))
+    found = time_all_reduce(control or Control(0, 1), None, CPU, sizes, accelerator)
+    return {time.bytes: time.seconds for time in found}
+
+
+def test_it_is_the_devices_time_and_not_what_the_host_takes_to_launch(link: Link) -> None:
+    # GIVEN messages that take the device a quarter of what the host takes to launch one
+    found = timed([MIB, 25 * MIB])
+    # THEN
+    assert sorted(found) == [4, MIB, 25 * MIB]
+    for size, seconds in found.items():
+        assert seconds == pytest.approx(true_s(size), rel=0.01), size
+
+
+def test_the_first_one_is_not_timed_and_several_are(link: Link) -> None:
+    timed([25 * MIB])
+    assert link.calls >= 2 * (WARM + TOGETHER)
+
+
+class Ranks(Control):
+    """Two ranks, of which the other has so much room."""
+
+    def __init__(self, other: Any) -> None:
+        super().__init__(0, 1)
+        self._other = other
+
+    def all_gather(self, value: Any) -> list[Any]:
+        return [value, self._other(value)]
+
+
+def test_a_buffer_is_agreed_beforehand(link: Link, cuda: VirtualCuda) -> None:
+    # GIVEN another rank that has 10 MiB free beside its peak
+    less = Ranks(lambda told: 10 * MIB if isinstance(told, int) and told > 10 * MIB else told)
+    found = timed([MIB, 25 * MIB], less)
+    assert sorted(found) == [4, MIB]
+
+
+def test_where_one_rank_cannot_make_it_nobody_starts(link: Link) -> None:
+    other = Ranks(lambda told: False if told is True else told)
+    assert timed([MIB], other) == {}
+    assert link.calls == 0
+
+
+def test_where_this_rank_cannot_make_it_nobody_starts(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lack(size: int, device: torch.device) -> torch.Tensor:
+        raise OutOfMemory("CUDA out of memory.")
+
+    monkeypatch.setattr(allreduce, "_buffer", lack)
+    assert timed([MIB], Ranks(lambda told: told)) == {}
+    assert link.calls == 0
+
+
+def test_the_record_is_safe_before_it_starts(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    there: list[bool] = []
+    file: Path = rank.folder / "launch" / record_file.FILE_NAME
+
+    def times(state: Any) -> tuple[()]:
+        there.append(file.exists())
+        return ()
+
+    monkeypatch.setattr("sfbench.probe.closing.all_reduce_times", times)
+    rank.cuda.devices[0].total = 2 * GIB
+    run = rank.run()
+    assert there == [True]
+    assert len(run.column("step_s")) > 0
