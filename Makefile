@@ -12,7 +12,7 @@ STAMP := $(VENV)/.sfbench-installed
 FRAMEWORKS := $(VENV)/.sfbench-frameworks
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-frameworks test-safe bench accuracy gate-accuracy gpu-check sweep example clean
+.PHONY: help venv check test test-frameworks test-safe bench accuracy gate-accuracy gpu-check docs sweep example clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -51,6 +51,9 @@ gate-accuracy: $(STAMP)  ## How often the gate is right: some hours on a quiet m
 
 gpu-check: $(STAMP)  ## What only a machine with GPUs can show, in 10 minutes at most
 	@$(BIN)/python tests/gpu/check.py; code=$$?; exit $$code
+
+docs: $(STAMP)  ## The documentation as a site, in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 sweep: $(STAMP)  ## Measure the reference workload at 1, 2, 4 and 8 devices
 	$(BIN)/sfbench sweep vision --name reference --force $(ARGS)

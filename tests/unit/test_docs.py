@@ -24,6 +24,7 @@ from sfbench.plan.settings import load_gate_settings, load_settings
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = ROOT / "docs" / "command-line.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CONTRIBUTORS = [ROOT / f"{name}.md" for name in ("ARCHITECTURE", "CONTRIBUTING", "SECURITY")]
 
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 SECTION = re.compile(r"^## `(sfbench[^`]*)`$", re.MULTILINE)
@@ -131,7 +132,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", t.strip().lower()).replace(" ", "-") for t in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=relative)
+@pytest.mark.parametrize("page", [*PAGES, *CONTRIBUTORS], ids=relative)
 def test_links_lead_somewhere(page: Path) -> None:
     broken = []
     for link in LINK.findall(page.read_text()):
