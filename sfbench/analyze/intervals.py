@@ -169,6 +169,16 @@ def mean_interval(value: float, spread: Spread | None) -> Interval:
     return Interval(value=value, low=value - spread.half_width, high=value + spread.half_width)
 
 
+def loosened(interval: Interval, ratio: float) -> Interval:
+    """An interval of a positive quantity that takes in an independent error of such a ratio."""
+    if interval.low is None or interval.high is None or not ratio:
+        return interval
+    low = math.hypot(math.log(interval.value / interval.low), ratio)
+    high = math.hypot(math.log(interval.high / interval.value), ratio)
+    value = interval.value
+    return Interval(value=value, low=value * math.exp(-low), high=value * math.exp(high))
+
+
 def widened(interval: Interval, systematic: float) -> Interval:
     """An interval that takes in another, independent error of such a half-width."""
     if interval.low is None or interval.high is None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from sfbench.analyze.parts import PARTS, Part
-from sfbench.common.schema import Interval, Point, Share
+from sfbench.common.schema import NOT_TOLD_APART, Interval, Point, Share
 from sfbench.common.units import half_width, is_known
 
 
@@ -31,6 +31,8 @@ def losses(point: Point, one: Point) -> tuple[Loss, ...] | None:
     answer = []
     for part in PARTS:
         here, there = point.time_share.of(part.id), one.time_share.of(part.id)
+        if NOT_TOLD_APART in (here.reason, there.reason):
+            continue
         if here.value is None or there.value is None:
             return None
         answer.append(Loss(part=part, lost=against_one(here, there, point)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -12,11 +13,14 @@ import pandas as pd
 from sfbench.analyze.cycles import cycles
 from sfbench.analyze.drift import SoloBasis, solo_basis
 from sfbench.analyze.intervals import Array
-from sfbench.analyze.rates import JobRate, job_rate
+from sfbench.analyze.quantities import NO_STALLS
+from sfbench.analyze.rates import JobRate, job_rate, with_stalls
 from sfbench.analyze.shares import Shares, time_shares
+from sfbench.analyze.stalls import MOST, Stalls
 from sfbench.analyze.steps import ordinary, rank_rows
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.schema import RankInfo, RankResult, Rung, StepQuantiles
+from sfbench.common.units import half_width
 
 QUANTILES = (
     0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5,
@@ -36,6 +40,8 @@ class MeasuredPoint:
     launches: tuple[MeasuredLaunch, ...]
     """Those with at least one ordinary train step."""
     rate: JobRate
+    """Of steps with the stalls that belong to them."""
+    stalls: Stalls | None
     cached: JobRate | None
     """The same on the ``cached`` rung, where it ran."""
     samples_per_step: float
@@ -53,7 +59,7 @@ class MeasuredPoint:
     disturbed_cycles: int
     """Cycles that time shares leave out."""
     other_share: float
-    """Validation, saving and the like, of the wall time on the ``train`` rung."""
+    """Validation, saving and the like, of the wall time of the job, as it would run by itself."""
 
     def same_batch(self, one: MeasuredPoint, parts: int = 1) -> bool:
         """Whether a ``parts``-th of this batch is that of the point at one device.
@@ -68,36 +74,62 @@ class MeasuredPoint:
         return any(abs(here / parts / there - 1) <= SAME_BATCH for here, there in pairs)
 
     @property
+    def longer_by_stalls(self) -> float:
+        """A step of the job, over one without stalls."""
+        step_s = self.rate.seconds / self.rate.steps
+        return step_s / (step_s - self.stalls_per_step_s)
+
+    @property
+    def stalls_per_step_s(self) -> float:
+        """What stalls cost each step of the job."""
+        return self.stalls.per_step_s.value if self.stalls is not None else 0.0
+
+    @property
+    def stall_error(self) -> float:
+        """Half-width of what stalls cost, as the logarithm of a ratio of steps."""
+        if self.stalls is None:
+            return 0.0
+        half = (half_width(self.stalls.per_step_s) or 0.0) * self.rate.steps / self.rate.seconds
+        return -math.log1p(-min(half, MOST))
+
+    @property
     def slow_rank(self) -> int | None:
         """The rank that is slower than the others, where one is above noise."""
         return self.shares.slow.rank if self.shares and self.shares.slow else None
 
 
 def measure_point(
-    launches: Sequence[MeasuredLaunch], steps: pd.DataFrame, job: pd.DataFrame, *, ladder: bool
+    launches: Sequence[MeasuredLaunch],
+    steps: pd.DataFrame,
+    job: pd.DataFrame,
+    *,
+    ladder: bool,
+    stalls: Stalls | None = None,
 ) -> MeasuredPoint | None:
     """Join the launches of one device count; None where not one train step is left to use.
 
     ``steps`` and ``job``: the labelled frames, of these launches alone. ``ladder``: other rungs
-    than ``train`` were asked for.
+    than ``train`` were asked for. ``stalls``: what was taken off the steps.
     """
     kept = ordinary(job)
     train = kept[(kept["rung"] == "train").to_numpy()]
     if not len(train):
         return None
     devices = launches[0].plan.devices
-    rate = job_rate(train)
+    stalls_s = stalls.per_step_s if stalls is not None else NO_STALLS
+    rate = with_stalls(job_rate(train), stalls_s.value)
     good = {one.launch for one in rate.launches}
     used = tuple(m for m in launches if m.plan.index in good)
     rows = rank_rows(steps, kept, "train")
     by_cycle = cycles(steps, job, _replayed(used))
-    shares = time_shares(by_cycle, unavailable(used)) if ladder else None
+    shares = time_shares(by_cycle, unavailable(used), stalls_s) if ladder else None
     slow = shares.slow.rank if shares and shares.slow else None
     return MeasuredPoint(
         devices=devices,
         launches=used,
         rate=rate,
-        cached=_rate_of(kept, "cached"),
+        stalls=stalls,
+        cached=_rate_of(kept, "cached", stalls_s.value),
         samples_per_step=float(train["samples"].mean()),
         usual_samples=float(train["samples"].median()),
         ranks=_rank_results(used, rows, by_cycle.solo_s),
@@ -107,23 +139,23 @@ def measure_point(
         solo=solo_basis(by_cycle, slow),
         torn_steps=_torn(steps, job, devices),
         disturbed_cycles=by_cycle.disturbed if ladder else 0,
-        other_share=_other_share(steps),
+        other_share=_other_share(rate, stalls),
     )
 
 
-def _rate_of(kept: pd.DataFrame, rung: Rung) -> JobRate | None:
+def _rate_of(kept: pd.DataFrame, rung: Rung, stalls_s: float) -> JobRate | None:
     rows = kept[(kept["rung"] == rung).to_numpy()]
-    return job_rate(rows) if len(rows) else None
+    return with_stalls(job_rate(rows), stalls_s) if len(rows) else None
 
 
 def _replayed(launches: Sequence[MeasuredLaunch]) -> Mapping[int, int]:
     return {m.plan.index: m.record.kept_batches for m in launches if m.record is not None}
 
 
-def _other_share(steps: pd.DataFrame) -> float:
-    rows = steps[(steps["measured"] & (steps["rung"] == "train")).to_numpy()]
-    other, step = float(rows["other_s"].sum()), float(rows["step_s"].sum())
-    return other / (other + step) if other + step > 0 else 0.0
+def _other_share(rate: JobRate, stalls: Stalls | None) -> float:
+    if stalls is None:
+        return 0.0
+    return stalls.outside_s / (stalls.outside_s + rate.seconds / rate.steps)
 
 
 def unavailable(launches: Sequence[MeasuredLaunch]) -> Mapping[Rung, str]:

@@ -93,6 +93,16 @@ HOST = Part(
     formula="others - solo",
     rungs=("unsynced", "solo"),
 )
+STALLS = Part(
+    id="stalls",
+    label="stalls",
+    heading="stalls",
+    colour="#8a7a1f",
+    dark_colour="#d8c75a",
+    formula="stalls",
+    rungs=(),
+    column_from=0.005,
+)
 
-PARTS = (COMPUTE, DATA, COMMUNICATION, STRAGGLER, JITTER, HOST)
+PARTS = (COMPUTE, DATA, COMMUNICATION, STRAGGLER, JITTER, HOST, STALLS)
 """In the order in which people read them."""

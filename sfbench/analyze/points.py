@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,9 +10,17 @@ import pandas as pd
 
 from sfbench.analyze.drift import drift_corrected
 from sfbench.analyze.efficiency import efficiency
-from sfbench.analyze.intervals import LaunchVariance, launch_variance, ratio_interval, spread
+from sfbench.analyze.epoch_time import epoch_time
+from sfbench.analyze.intervals import (
+    LaunchVariance,
+    launch_variance,
+    loosened,
+    ratio_interval,
+    spread,
+)
 from sfbench.analyze.measured import MeasuredPoint, measure_point
 from sfbench.analyze.outcomes import failed_point, lost_launches, restless, summaries
+from sfbench.analyze.stalls import Stalls, find_stalls
 from sfbench.analyze.steps import job_steps
 from sfbench.analyze.warmup import Labelled, label_warmup
 from sfbench.analyze.warnings import compared_warnings, measured_warnings
@@ -90,11 +99,14 @@ def _sweep(
         n: [m for m in ended if m.plan.devices == n]
         for n in sorted({m.plan.devices for m in ended})
     }
+    stalls = {n: find_stalls(by_devices[n], _of(steps, n, by_devices)) for n in by_devices}
+    if stalls:
+        steps = pd.concat([one.steps for one in stalls.values()]).sort_index()
     job = job_steps(steps)
     labelled = Labelled(steps=steps, job=job, unsteady=())
     if plan.warmup_steps is None:
         labelled = label_warmup(steps, job)
-    measured = {n: _measure(plan, by_devices[n], labelled) for n in by_devices}
+    measured = {n: _measure(plan, by_devices[n], labelled, stalls[n]) for n in by_devices}
     rates = [point.rate for point in measured.values() if point is not None]
     return _Sweep(
         plan=plan,
@@ -108,7 +120,7 @@ def _sweep(
 
 
 def _measure(
-    plan: SweepPlan, launches: Sequence[MeasuredLaunch], labelled: Labelled
+    plan: SweepPlan, launches: Sequence[MeasuredLaunch], labelled: Labelled, stalls: Stalls
 ) -> MeasuredPoint | None:
     good = [m for m in launches if m.record and m.plan.index not in labelled.unsteady]
     if not good:
@@ -119,7 +131,15 @@ def _measure(
         labelled.steps[labelled.steps["launch"].isin(wanted).to_numpy()],
         labelled.job[labelled.job["launch"].isin(wanted).to_numpy()],
         ladder=plan.rungs != ("train",),
+        stalls=stalls,
     )
+
+
+def _of(
+    steps: pd.DataFrame, devices: int, launches: Mapping[int, Sequence[MeasuredLaunch]]
+) -> pd.DataFrame:
+    wanted = [m.plan.index for m in launches[devices]]
+    return steps[steps["launch"].isin(wanted).to_numpy()]
 
 
 def _point(sweep: _Sweep, devices: int) -> Point:
@@ -133,17 +153,25 @@ def _point(sweep: _Sweep, devices: int) -> Point:
 
 def _alone(sweep: _Sweep, measured: MeasuredPoint) -> Point:
     """A point by itself, not yet compared with 1 device."""
-    rate, devices = measured.rate, measured.devices
+    rate, devices, stall_error = measured.rate, measured.devices, measured.stall_error
     return Point(
         devices=devices,
         status="ok",
-        samples_per_s=ratio_interval(rate.samples_per_s, spread(rate.log_blocks, sweep.shared)),
-        step_s=ratio_interval(rate.seconds / rate.steps, spread(rate.log_step_s, sweep.shared)),
+        samples_per_s=loosened(
+            ratio_interval(rate.samples_per_s, spread(rate.log_blocks, sweep.shared)), stall_error
+        ),
+        step_s=loosened(
+            ratio_interval(rate.seconds / rate.steps, spread(rate.log_step_s, sweep.shared)),
+            stall_error,
+        ),
         steps_measured=rate.steps,
         warmup_steps=_warmup_steps(sweep, measured),
         batch_per_device=measured.samples_per_step / devices,
         global_batch=measured.samples_per_step,
         time_share=measured.shares.time_share if measured.shares else None,
+        stalls=measured.stalls.found if measured.stalls else (),
+        stalls_seen_up_to_steps=_longest_launch(sweep, measured),
+        epoch=epoch_time(measured),
         slow_rank=measured.slow_rank,
         ranks=measured.ranks,
         step_quantiles=measured.quantiles,
@@ -154,6 +182,11 @@ def _alone(sweep: _Sweep, measured: MeasuredPoint) -> Point:
             *measured_warnings(sweep.plan, measured),
         ),
     )
+
+
+def _longest_launch(sweep: _Sweep, measured: MeasuredPoint) -> int:
+    steps = _of(sweep.labelled.steps, measured.devices, sweep.launches)
+    return int(steps["step"].max()) + 1
 
 
 def _warmup_steps(sweep: _Sweep, measured: MeasuredPoint) -> int:
@@ -180,7 +213,9 @@ def _compared(sweep: _Sweep, point: Point, here: MeasuredPoint) -> Point:
     one = sweep.measured.get(1)
     if one is None:
         return point
-    plain = efficiency(point.devices, here.rate, one.rate, sweep.shared)
+    plain = loosened(
+        efficiency(point.devices, here.rate, one.rate, sweep.shared), _both_errors(here, one)
+    )
     corrected = _corrected(here, one)
     point = replace(
         point,
@@ -199,8 +234,17 @@ def _corrected(here: MeasuredPoint, one: MeasuredPoint) -> Interval | None:
     ratio = here.samples_per_step / here.devices / one.samples_per_step
     if here.solo is None or one.solo is None or not here.same_batch(one, here.devices):
         return None
+    # Cycles hold no stalls: what these add to a step at either count comes on top.
+    ratio *= one.longer_by_stalls / here.longer_by_stalls
     corrected = drift_corrected(here.devices, ratio, here.solo, one.solo)
-    return corrected if corrected.low is not None else None
+    if corrected.low is None:
+        return None
+    return loosened(corrected, _both_errors(here, one))
+
+
+def _both_errors(here: MeasuredPoint, one: MeasuredPoint) -> float:
+    """At 1 device an efficiency is exactly 1."""
+    return 0.0 if here is one else math.hypot(here.stall_error, one.stall_error)
 
 
 def _strong_by_script(sweep: _Sweep) -> bool:

@@ -10,7 +10,10 @@ import numpy as np
 from sfbench.analyze.cycles import Cycles, filled_solo
 from sfbench.analyze.intervals import Array
 from sfbench.analyze.slow import MIN_CYCLES, Picked, pick_slow
-from sfbench.common.schema import Rung
+from sfbench.common.schema import Interval, Rung
+from sfbench.common.units import half_width
+
+NO_STALLS = Interval(value=0.0, low=0.0, high=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -20,6 +23,8 @@ class Quantity:
     values: Array
     noise: Array
     """What its interval is made of; mostly the values themselves."""
+    half_width_s: float | None = None
+    """Of what cycles do not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,9 +32,9 @@ class Quantities:
     """All terms of one point."""
 
     by_name: Mapping[str, Quantity]
-    """``train``: T_train, ``cached``: T_cached, ``slowest``: E_i max_r c_ri, ``others`` and
-    ``solo``: means over others of c_r and s_r, ``excess``: c_slow less ``others``. What is not
-    known is left out."""
+    """``train``: T_train, ``stalls``: what stalls cost each step, ``cached``: T_cached,
+    ``slowest``: E_i max_r c_ri, ``others`` and ``solo``: means over others of c_r and s_r,
+    ``excess``: c_slow less ``others``. What is not known is left out."""
     missing: Mapping[Rung, str]
     """Rungs that gave nothing, with the reason."""
     few: str | None = None
@@ -61,8 +66,13 @@ class _Ranks:
     picked: Picked | None = None
 
 
-def quantities(used: Cycles, unavailable: Mapping[Rung, str]) -> Quantities:
-    """Take the terms from complete cycles. ``unavailable``: rung -> why it could not run."""
+def quantities(
+    used: Cycles, unavailable: Mapping[Rung, str], stalls_s: Interval = NO_STALLS
+) -> Quantities:
+    """Take the terms from complete cycles. ``unavailable``: rung -> why it could not run.
+
+    ``stalls_s``: what stalls cost each step; the cycles' steps are without them.
+    """
     solo_s = filled_solo(used)
     tables: dict[Rung, Array] = {
         "cached": used.cached_s,
@@ -74,7 +84,7 @@ def quantities(used: Cycles, unavailable: Mapping[Rung, str]) -> Quantities:
         for rung, values in tables.items()
         if not np.isfinite(values).all()
     }
-    known = {"train": _plain(used.train_s)}
+    known = {"train": _plain(used.train_s), "stalls": _stalls(stalls_s, len(used.train_s))}
     if "cached" not in missing:
         known["cached"] = _plain(used.cached_s)
     if np.isfinite(used.slowest_s).all():
@@ -83,6 +93,11 @@ def quantities(used: Cycles, unavailable: Mapping[Rung, str]) -> Quantities:
     return Quantities(
         by_name=known | ranks.by_name, missing=missing, few=ranks.few, picked=ranks.picked
     )
+
+
+def _stalls(per_step_s: Interval, cycles: int) -> Quantity:
+    values = np.full(cycles, per_step_s.value)
+    return Quantity(values=values, noise=values, half_width_s=half_width(per_step_s) or 0.0)
 
 
 def _plain(values: Array) -> Quantity:

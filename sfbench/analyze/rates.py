@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -37,6 +37,22 @@ class LaunchRate:
     def samples_per_s(self) -> float:
         """Total samples / total time."""
         return self.samples / self.seconds
+
+
+def with_stalls(rate: JobRate, stall_s: float) -> JobRate:
+    """The rate of steps that take ``stall_s`` longer on average, blocks and all."""
+    return JobRate(launches=tuple(_stalled(one, stall_s) for one in rate.launches))
+
+
+def _stalled(one: LaunchRate, stall_s: float) -> LaunchRate:
+    longer = 1 + stall_s * one.steps / one.seconds
+    return replace(
+        one,
+        seconds=one.seconds * longer,
+        blocks=one.blocks / longer,
+        log_blocks=one.log_blocks - np.log(longer),
+        log_step_s=one.log_step_s + np.log(longer),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

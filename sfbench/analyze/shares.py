@@ -9,8 +9,10 @@ the ranks that are not slow (all, where none is):
     jitter         E_i max_r c_ri - c_slow      (- mean over all of c_r, where none is slow)
     communication  T_cached - E_i max_r c_ri
     data           T_train - T_cached
+    stalls         time between steps, over the steps from one stall to the next
 
-Each is taken cycle by cycle, so that the machine's drift cancels, and they sum to T_train.
+Each is taken cycle by cycle, so that the machine's drift cancels, and they sum to T_train with
+stalls; all other terms are of steps without them (see ``sfbench.analyze.stalls``).
 
 Where E_i max_r c_ri is above T_cached beyond noise, ranks take turns on too few cores: apart, their
 steps fluctuate more than the job can lose together, since a step of the job is never shorter than
@@ -27,7 +29,7 @@ import numpy as np
 from sfbench.analyze.cycles import Cycles
 from sfbench.analyze.intervals import Array, Spread, mean_interval, spread, widened
 from sfbench.analyze.parts import PARTS
-from sfbench.analyze.quantities import Quantity, quantities
+from sfbench.analyze.quantities import NO_STALLS, Quantity, quantities
 from sfbench.analyze.slow import Picked
 from sfbench.common.schema import Interval, Rung, Share, TimeShare
 
@@ -62,10 +64,13 @@ class Shares:
     slow: SlowRank | None
 
 
-def time_shares(cycles: Cycles, unavailable: Mapping[Rung, str]) -> Shares | None:
+def time_shares(
+    cycles: Cycles, unavailable: Mapping[Rung, str], stalls_s: Interval = NO_STALLS
+) -> Shares | None:
     """Compute the shares with their intervals; None where no cycle has a train block.
 
-    ``unavailable``: rung -> why it could not run. Intervals are Student's t over cycles (over
+    ``unavailable``: rung -> why it could not run. ``stalls_s``: what stalls cost each step of the
+    job, which the steps of the cycles do not hold. Intervals are Student's t over cycles (over
     launches where there are many, and they differ) on what a cycle's part differs from
     share * T_train, a ratio estimate, and hold ``SYSTEMATIC`` as an independent error. A part that
     needs a rung that did not run has value None and the reason.
@@ -73,17 +78,17 @@ def time_shares(cycles: Cycles, unavailable: Mapping[Rung, str]) -> Shares | Non
     used = _bounded(_complete(cycles))
     if not len(used.train_s):
         return None
-    known = quantities(used, unavailable)
+    known = quantities(used, unavailable, stalls_s)
     ratios, seconds = {}, {}
     for part in PARTS:
         found = known.part(part.terms)
         unknown = Share(reason=known.reason(part.rungs))
-        ratios[part.id] = unknown if found is None else _ratio(found, used)
+        ratios[part.id] = unknown if found is None else _ratio(found, used, stalls_s.value)
         seconds[part.id] = unknown if found is None else _seconds(found, used)
     return Shares(
         time_share=TimeShare(**ratios),
         seconds=TimeShare(**seconds),
-        step_s=float(used.train_s.mean()),
+        step_s=float(used.train_s.mean()) + stalls_s.value,
         cycles=len(used.train_s),
         slow=_slow_rank(known.picked, used),
     )
@@ -118,15 +123,21 @@ def _bounded(used: Cycles) -> Cycles:
     return replace(used, slowest_s=used.slowest_s - interval.value)
 
 
-def _ratio(part: Quantity, used: Cycles) -> Share:
-    step_s = float(used.train_s.mean())
+def _ratio(part: Quantity, used: Cycles, stalls_s: float) -> Share:
+    step_s = float(used.train_s.mean()) + stalls_s
     share = float(part.values.mean()) / step_s
+    if part.half_width_s is not None:
+        half = part.half_width_s / step_s
+        return Share(value=share, low=share - half, high=share + half)
     noise = part.noise
-    sampled = _spread((noise - share * used.train_s) / step_s, used)
+    sampled = _spread((noise - share * (used.train_s + stalls_s)) / step_s, used)
     return _share(share, sampled, _systematic(noise))
 
 
 def _seconds(part: Quantity, used: Cycles) -> Share:
+    if part.half_width_s is not None:
+        value, half = float(part.values.mean()), part.half_width_s
+        return Share(value=value, low=value - half, high=value + half)
     systematic_s = _systematic(part.noise) * float(used.train_s.mean())
     return _share(float(part.values.mean()), _spread(part.noise, used), systematic_s)
 

@@ -17,7 +17,7 @@ from sfbench.launch.outcome import LaunchOutcome
 from sfbench.plan.sweep_plan import LaunchPlan
 from sfbench.protocol import record_file
 
-FRAME_COLUMNS = ("launch", "round", "devices", *STEP_COLUMNS, "warmup")
+FRAME_COLUMNS = ("launch", "round", "devices", *STEP_COLUMNS, "warmup", "stall_s")
 
 _WHOLE = {
     "rank": np.int32,
@@ -57,7 +57,8 @@ def step_frame(launches: Sequence[MeasuredLaunch]) -> pd.DataFrame:
 
     Columns: ``launch`` (index in the sweep), ``round`` and ``devices``, then ``STEP_COLUMNS`` with
     counts as integers, ``rung`` as a category of its names, ``measured`` as a bool, times in
-    seconds; last ``warmup``: the step came before the launch's first block.
+    seconds; ``warmup``: the step came before the launch's first block; last ``stall_s``: what a
+    stall took of the step, which nobody has looked for as yet.
 
     Raises:
         MeasureError: a count that is not whole, or a rung that does not exist.
@@ -74,6 +75,7 @@ def step_frame(launches: Sequence[MeasuredLaunch]) -> pd.DataFrame:
         columns[name] = _column(name, values)
         if name == "block":
             columns["warmup"] = values < 0
+    columns["stall_s"] = np.zeros(sum(lengths))
     return pd.DataFrame(columns, columns=list(FRAME_COLUMNS), copy=False)
 
 

@@ -25,6 +25,7 @@ from sfbench.protocol.records import (
     AllReduceTime,
     CheckResult,
     CodeRoot,
+    LateStep,
     LaunchRecord,
     LoopInfo,
     ModuleFile,
@@ -36,6 +37,7 @@ from sfbench.protocol.records import (
     Rung,
     RungLoad,
     SaveInfo,
+    StallKind,
 )
 
 __all__ = [
@@ -51,7 +53,9 @@ __all__ = [
     "CodeRoot",
     "Diagnosis",
     "Environment",
+    "EpochTime",
     "Interval",
+    "LateStep",
     "LaunchRecord",
     "LaunchSummary",
     "LoopInfo",
@@ -67,12 +71,16 @@ __all__ = [
     "RungLoad",
     "SaveInfo",
     "Share",
+    "Stall",
+    "StallKind",
     "StepQuantiles",
     "SweepResult",
     "TimeShare",
 ]
 
 SCHEMA = 1
+NOT_TOLD_APART = "not told apart by the version that wrote this"
+"""Reason of a part that is younger than a result: what it took is in the other parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +112,7 @@ class TimeShare:
     jitter: Share
     communication: Share
     data: Share
+    stalls: Share = Share(reason=NOT_TOLD_APART)
 
     def of(self, part: str) -> Share:
         """The share of a part, by its id."""
@@ -156,6 +165,41 @@ class LaunchSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """What a script does again and again between ordinary steps."""
+
+    rank: int | None
+    """Who stops; None: all ranks at the same steps, or the only one."""
+    kind: StallKind
+    """The first two stand outside of the training loop: no figure of the step holds them."""
+    line: str
+    """Where in the script; empty where it was too short to be looked at."""
+    per: Literal["steps", "epoch", "irregular"]
+    period_steps: int | None
+    """Steps from one to the next; None where irregular."""
+    sure: bool
+    """False: each launch had one, at the same step, which may as well be once per start."""
+    times: int
+    """How often it was seen."""
+    size_s: Interval
+    per_step_s: Interval
+    """What it costs each step of the job on average."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochTime:
+    """Wall time of a whole epoch as the script would run it, maximum over ranks."""
+
+    steps: int
+    training_s: float
+    stalls_s: float
+    evaluation_s: float
+    saving_s: float
+    start_up_s: float
+    """From the start of the ranks to the first step: once per job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One device count."""
 
@@ -185,6 +229,11 @@ class Point:
     """Samples per step and device (accumulated micro-batches together)."""
     global_batch: float | None = None
     time_share: TimeShare | None = None
+    stalls: tuple[Stall, ...] = ()
+    stalls_seen_up_to_steps: int = 0
+    """Steps of the longest launch: what comes more rarely was not seen."""
+    epoch: EpochTime | None = None
+    """None where the length of an epoch is not known."""
     slow_rank: int | None = None
     """The straggler, where one rank is slower than the others beyond noise."""
     ranks: tuple[RankResult, ...] = ()

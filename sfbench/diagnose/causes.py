@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 import pandas as pd
 
 from sfbench.analyze.batch_curve import BatchCurve, batch_curve
-from sfbench.analyze.parts import COMMUNICATION, DATA, HOST, JITTER, STRAGGLER, Part
+from sfbench.analyze.parts import COMMUNICATION, DATA, HOST, JITTER, STALLS, STRAGGLER, Part
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.schema import Diagnosis, Point
 from sfbench.diagnose.case import Case
 from sfbench.diagnose.data_loader_starvation import diagnose_data_loader
 from sfbench.diagnose.host_contention import diagnose_host
 from sfbench.diagnose.interconnect import diagnose_interconnect
+from sfbench.diagnose.periodic_stall import diagnose_outside, diagnose_periodic_stall
 from sfbench.diagnose.ranking import ranked
 from sfbench.diagnose.severity import Judgement, judge
 from sfbench.diagnose.small_batch import diagnose_small_batch
@@ -26,6 +27,7 @@ BY_PART: tuple[tuple[Part, Callable[[Case, Part, Judgement], Diagnosis | None]],
     (STRAGGLER, diagnose_straggler),
     (JITTER, diagnose_jitter),
     (HOST, diagnose_host),
+    (STALLS, diagnose_periodic_stall),
 )
 """What judges each part of the step."""
 
@@ -60,6 +62,7 @@ def _of_case(case: Case, curve: BatchCurve | None) -> Iterator[Diagnosis]:
         diagnosis = look(case, part, judged) if judged is not None else None
         if diagnosis is not None:
             yield diagnosis
+    yield from diagnose_outside(case)
     small = diagnose_small_batch(case, curve)
     if small is not None:
         yield small

@@ -28,7 +28,7 @@ def loss(point: Point, one: Point | None) -> float:
 def ranked(
     diagnoses: Iterable[Diagnosis], points: Sequence[Point], one: Point | None
 ) -> tuple[Diagnosis, ...]:
-    """Cap what is regained at each point at its loss, then sort: the biggest regain first."""
+    """Cap what is regained inside steps at each point's loss; the biggest regain first."""
     losses = {point.devices: loss(point, one) for point in points}
     capped = _capped(list(diagnoses), losses)
     return tuple(sorted(capped, key=lambda d: (-d.regain.value, _SEVERITIES.index(d.severity))))
@@ -38,12 +38,18 @@ def _capped(diagnoses: list[Diagnosis], losses: Mapping[int, float]) -> list[Dia
     floored = [replace(d, regain=_floor(d.regain)) for d in diagnoses]
     totals: dict[int, float] = {}
     for d in floored:
-        totals[d.devices] = totals.get(d.devices, 0.0) + d.regain.value
+        if not d.evidence.get("outside_the_step"):
+            totals[d.devices] = totals.get(d.devices, 0.0) + d.regain.value
     scales = {
         devices: min(1.0, losses[devices] / total) if total > 0 else 1.0
         for devices, total in totals.items()
     }
-    return [replace(d, regain=_scaled(d.regain, scales[d.devices])) for d in floored]
+    return [
+        d
+        if d.evidence.get("outside_the_step")
+        else replace(d, regain=_scaled(d.regain, scales.get(d.devices, 1.0)))
+        for d in floored
+    ]
 
 
 def _floor(regain: Interval) -> Interval:

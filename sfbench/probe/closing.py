@@ -29,6 +29,7 @@ from sfbench.common.schema import (
 from sfbench.probe import checkout
 from sfbench.probe.allreduce import time_all_reduce
 from sfbench.probe.hooks.fetching import FetchCost
+from sfbench.probe.hooks.passes import pass_length
 from sfbench.probe.loop.description import device_of
 from sfbench.probe.replaying.memory import is_out_of_memory
 from sfbench.probe.replaying.resize import SCALES
@@ -150,6 +151,14 @@ def _modules(state: State) -> tuple[ModuleFile, ...]:
     return () if state.rank and digest == first else mine
 
 
+def _steps_per_pass(state: State) -> int | None:
+    primary = state.flow.loop.primary if state.flow.loop is not None else None
+    fetches = pass_length(state.loaders.loaders.get(primary))
+    if fetches is None or not state.steps.fetches:
+        return None
+    return max(1, round(fetches * state.steps.count / state.steps.fetches))
+
+
 def _kept_batches(state: State) -> int:
     ring, loop = state.replay.ring, state.flow.loop
     return ring.count(loop.primary) if ring is not None and loop is not None else 0
@@ -207,7 +216,11 @@ def _record(
         ended_early=ended_early,
         stop_reason="script-ended" if ended_early else state.stop_reason,
         ranks=tuple(p.info for p in payloads),
-        loop=replace(state.loop_info, fetches_per_step=steps.fetches / steps.count),
+        loop=replace(
+            state.loop_info,
+            fetches_per_step=steps.fetches / steps.count,
+            steps_per_pass=_steps_per_pass(state),
+        ),
         unavailable=state.unavailable,
         saves=tuple(s for p in payloads for s in p.saves),
         notes=tuple(notes),

@@ -20,6 +20,7 @@ from sfbench.protocol.records import (
     STEP_COLUMNS,
     AllReduceTime,
     CheckResult,
+    LateStep,
     LaunchRecord,
     LoopInfo,
     ModuleFile,
@@ -80,6 +81,7 @@ def _record(header: dict[str, Any]) -> LaunchRecord:
     header["loads"] = tuple(_load(load) for load in header["loads"])
     header["all_reduce"] = tuple(AllReduceTime(**t) for t in header["all_reduce"])
     header["modules"] = tuple(ModuleFile(**m) for m in header["modules"])
+    header["late"] = tuple(LateStep(**late) for late in header["late"])
     header["notes"] = tuple(header["notes"])
     header["evidence"] = tuple(from_json(RankEvidence, e) for e in header["evidence"])
     return LaunchRecord(**header)

@@ -16,6 +16,7 @@ RECORD_FORMAT = 1
 Rung = Literal["train", "cached", "unsynced", "solo", "half", "double"]
 # The first four are the ladder; half and double are solo at one device with batches cut and joined.
 RUNGS: tuple[Rung, ...] = ("train", "cached", "unsynced", "solo", "half", "double")
+StallKind = Literal["evaluation", "saving", "epoch-start", "collection", "other"]
 LADDER: tuple[Rung, ...] = RUNGS[:4]
 
 NODE_FOLDER = "SFBENCH_NODE_FOLDER"
@@ -27,15 +28,18 @@ NODE_FOLDER = "SFBENCH_NODE_FOLDER"
 # turn is the rank whose solo turn it was, -1 elsewhere; other_s is validation, saving and the like
 # inside the step's wall time (not in step_s). forward_s and update_s are the host's time inside the
 # wrapped model's forward and the optimizer's step (on CPU: their cost; on CUDA: their launch).
-# Backward and forward inside an update (a closure) are no part of update_s. The last five are the
+# Backward and forward inside an update (a closure) are no part of update_s. The next five are the
 # host's own times, for every step, measured or not: host_s is when the update before it had ended,
 # by a clock that all ranks of a host share; between_s the script's own time from there to the first
 # fetch or forward, without other_s; the others are seconds after host_s (nan: no such forward).
+# saved_s is what saving took of other_s; pass_started is the number of
+# passes over the training data that began.
 STEP_COLUMNS = (
     "rank", "step", "block", "cycle", "rung", "turn", "measured",
     "start_s", "step_s", "data_wait_s", "other_s", "samples",
     "forward_s", "update_s",
     "host_s", "between_s", "forward_began_s", "forward_ended_s", "update_ended_s",
+    "saved_s", "pass_started",
 )  # fmt: skip
 
 # Columns of the heartbeat table shared by the ranks of one node and their launcher (float64,
@@ -184,6 +188,8 @@ class LoopInfo:
     gradient_as_bucket_view: bool | None = None
     dtype: str = "float32"
     emulated: bool = False
+    steps_per_pass: int | None = None
+    """Steps of one pass over the training data; None where it has no end that is known."""
     nccl: str | None = None
     """Version of NCCL (or RCCL); None: another backend."""
 
@@ -248,6 +254,17 @@ class RankLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LateStep:
+    """What a rank was seen to do in a step whose first fetch or forward was late."""
+
+    rank: int
+    step: int
+    kind: StallKind
+    line: str
+    """``train.py:12``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRecord:
     """What one launch measured, without its step table (that travels beside it as an array)."""
 
@@ -273,6 +290,7 @@ class LaunchRecord:
     """Batches that the rungs without a loader replay, one after the other and around."""
     evidence: tuple[RankEvidence, ...] = ()
     """What each rank saw for the correctness checks, by rank."""
+    late: tuple[LateStep, ...] = ()
     modules: tuple[ModuleFile, ...] = ()
     """Where the gate asked for a checkout: what any rank imported from it, and from elsewhere."""
     setup_s: float = 0.0

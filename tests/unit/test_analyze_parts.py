@@ -38,13 +38,13 @@ def test_each_part_is_a_field_of_the_document_and_no_other() -> None:
     assert set(nothing_measured()) == {part.id for part in PARTS}
 
 
-def test_the_terms_of_all_formulas_cancel_to_the_step() -> None:
+def test_the_terms_of_all_formulas_cancel_to_the_step_and_its_stalls() -> None:
     signs: dict[str, int] = {}
     for part in PARTS:
         for place, term in enumerate(part.terms):
             signs[term] = signs.get(term, 0) + (-1 if place else 1)
 
-    assert {term: sign for term, sign in signs.items() if sign} == {"train": 1}
+    assert {term: sign for term, sign in signs.items() if sign} == {"train": 1, "stalls": 1}
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.id)

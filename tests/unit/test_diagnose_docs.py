@@ -9,7 +9,7 @@ import pytest
 from ladder import Diagnosed, Times, diagnosed, launched, load, loop
 
 from sfbench.launch.outcome import GpuState
-from sfbench.protocol.records import AllReduceTime, RankInfo, RankLoad, RungLoad
+from sfbench.protocol.records import STEP_COLUMNS, AllReduceTime, RankInfo, RankLoad, RungLoad
 
 PAGE = Path(__file__).parents[2] / "docs" / "diagnoses.md"
 TABLE = re.compile(r"^\| evidence.*?(?=\n\n)", re.MULTILINE | re.DOTALL)
@@ -92,6 +92,18 @@ def crowded() -> Diagnosed:
     return diagnosed(launched(0, times, loads=loads))
 
 
+def stalled() -> Diagnosed:
+    launches = [launched(index, Times(cached=[0.1] * 2, unsynced=[0.1] * 2)) for index in range(2)]
+    for launch in launches:
+        assert launch.steps is not None
+        rank, step = launch.steps[:, 0], launch.steps[:, 1]
+        columns = {name: place for place, name in enumerate(STEP_COLUMNS)}
+        launch.steps[(rank == 0) & (step % 10 == 5), columns["between_s"]] += 0.5
+        launch.steps[(rank == 0) & (step % 10 == 5), columns["step_s"]] += 0.5
+        launch.steps[(rank == 1) & (step % 25 == 1), columns["other_s"]] += 1.0
+    return diagnosed(*launches)
+
+
 @pytest.mark.parametrize(
     ("id_", "made"),
     [
@@ -100,6 +112,7 @@ def crowded() -> Diagnosed:
         ("interconnect", exchanged),
         ("straggler", slow),
         ("host-contention", crowded),
+        ("periodic-stall", stalled),
     ],
 )
 def test_all_evidence_is_documented_and_no_other(id_: str, made: object) -> None:
@@ -112,7 +125,7 @@ def test_all_evidence_is_documented_and_no_other(id_: str, made: object) -> None
 
 
 def test_every_diagnosis_has_its_section() -> None:
-    made = (starved, small, exchanged, slow, crowded)
+    made = (starved, small, exchanged, slow, crowded, stalled)
     ids = {d.id for make in made for d in make().diagnoses}
     assert ids <= set(sections())
-    assert len(ids) == 5
+    assert len(ids) == 6

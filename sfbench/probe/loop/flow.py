@@ -26,6 +26,10 @@ class HostTimes(NamedTuple):
     forward_ended: float = 0.0
     """The last one."""
     update_ended: float = 0.0
+    saved_s: float = 0.0
+    """Of ``other_s``, what was spent on saving."""
+    passes: int = 0
+    """Passes over the training data that began."""
 
 
 class StepEnd(NamedTuple):
@@ -52,6 +56,8 @@ class _Sums:
     between_s: float | None = None
     forward_began: float = 0.0
     forward_ended: float = 0.0
+    saved_s: float = 0.0
+    passes: int = 0
 
 
 class Flow:
@@ -234,6 +240,7 @@ class Flow:
                 self._since_update, self._updates = False, 0
             self._begins(event.began)
             self._sums.wait_s += event.ended - event.began
+            self._sums.passes += event.started
         if event.key in self._counting:
             self._fetched(event)
 
@@ -339,8 +346,9 @@ class Flow:
         began = update.began if self.step_began is None else self.step_began
         self.step_began = update.ended
         return HostTimes(
-            began, sums.between_s or 0.0, sums.forward_began, sums.forward_ended, update.ended
-        )
+            began, sums.between_s or 0.0, sums.forward_began, sums.forward_ended, update.ended,
+            sums.saved_s, sums.passes,
+        )  # fmt: skip
 
     def _is_anchor(self, event: Update, loop: Loop) -> bool:
         """Whether this optimizer ends steps; new ones take over from those before them."""
@@ -365,6 +373,7 @@ class Flow:
         self.ordinary.add(key)
 
     def _exclude(self, event: Excluded) -> None:
+        self._sums.saved_s += event.ended - event.began
         if self._other_began is None:
             self._sums.other_s += event.ended - event.began
 

@@ -79,4 +79,6 @@ def _on_host(times: HostTimes) -> tuple[float, ...]:
         times.forward_began - times.began if forward else np.nan,
         times.forward_ended - times.began if forward else np.nan,
         times.update_ended - times.began,
+        times.saved_s,
+        times.passes,
     )

@@ -1,0 +1,107 @@
+"""How often something comes: every so many steps, or by no rule. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from sfbench.common.schema import Interval
+
+MIN_TIMES = 3
+"""Twice is no rule."""
+REACHED = 0.8
+"""Part of the steps where one is due that must have one."""
+EXPLAINED = 0.75
+"""Part of all that were seen that a rule must explain."""
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Comes at steps that leave ``place`` when divided by ``period``."""
+
+    period: int
+    place: int
+    times: int
+    sure: bool = True
+    """False: each launch has one, at the same step. That may as well be once per start."""
+
+
+def find_rule(at: Sequence[tuple[int, int]], lengths: Mapping[int, int]) -> Rule | None:
+    """The rule behind what was seen at (launch, step); ``lengths``: steps that a launch made.
+
+    A script counts its own steps, so that all its launches have the same rule. None where none
+    explains what was seen. One event in each launch, always at the same step, is read as a period
+    of so many steps as long as no launch was long enough for a second one; a launch that was, and
+    had none, disproves it.
+    """
+    if len(at) < MIN_TIMES:
+        return None
+    step = np.array([place for _, place in at], dtype=np.int64)
+    best: tuple[int, Rule] | None = None
+    for period in range(2, max(lengths.values()) + 1):
+        places = np.bincount(step % period)
+        place = int(places.argmax())
+        times = int(places[place])
+        if times < max(MIN_TIMES, EXPLAINED * len(at)):
+            continue
+        due = sum(len(range(place or period, length, period)) for length in lengths.values())
+        score = times - 2 * max(0, due - times)
+        if times >= REACHED * due and (best is None or score > best[0]):
+            sure = _repeats(at, period, place)
+            if not sure and place not in (0, 1, period - 1):
+                continue
+            best = (score, Rule(period=period, place=place, times=times, sure=sure))
+    return None if best is None else best[1]
+
+
+def _repeats(at: Sequence[tuple[int, int]], period: int, place: int) -> bool:
+    """Whether what was seen tells a period from what comes once per start.
+
+    Three different steps on the rule do, since two distances agree; two in one launch do where the
+    first is as far from the start as they are from each other.
+    """
+    on_rule = [(launch, step) for launch, step in at if step % period == place]
+    different = len({step for _, step in on_rule})
+    twice = max(Counter(launch for launch, _ in on_rule).values()) > 1
+    return different >= MIN_TIMES or (twice and place in (0, 1, period - 1))
+
+
+def times_interval(times: int) -> tuple[float, float]:
+    """How many would be expected where so many came by chance (Garwood 1936)."""
+    alpha = 1 - CONFIDENCE
+    low = 0.0 if times == 0 else float(special.chdtri(2 * times, 1 - alpha / 2)) / 2
+    return low, float(special.chdtri(2 * times + 2, alpha / 2)) / 2
+
+
+def size_interval(sizes_s: Sequence[float]) -> Interval:
+    """Mean size; the interval is Student's t, and of one alone it goes from 0 to twice its size."""
+    values = np.array(sizes_s, dtype=np.float64)
+    mean = float(values.mean())
+    if len(values) == 1:
+        return Interval(value=mean, low=0.0, high=2 * mean)
+    error = float(values.std(ddof=1)) / np.sqrt(len(values))
+    half = float(special.stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * error
+    return Interval(value=mean, low=max(0.0, mean - half), high=mean + half)
+
+
+def per_step(sizes_s: Sequence[float], seen: int, rule: Rule | None) -> Interval:
+    """Seconds per step: mean size over the period, or all sizes over the steps that were ``seen``.
+
+    The interval is that of the mean size where there is a rule; where the rule is not sure it
+    begins at 0: once per start costs nothing in the long run. Without a rule it is that of a
+    Poisson count.
+    """
+    if rule is not None:
+        size = size_interval(sizes_s)
+        low = (size.low or 0.0) / rule.period if rule.sure else 0.0
+        high = (size.high or 0.0) / rule.period
+        return Interval(value=size.value / rule.period, low=low, high=high)
+    value = float(sum(sizes_s)) / seen
+    fewest, most = times_interval(len(sizes_s))
+    low, high = fewest / len(sizes_s), most / len(sizes_s)
+    return Interval(value=value, low=value * low, high=value * high)

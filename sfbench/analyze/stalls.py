@@ -1,0 +1,276 @@
+"""Stalls: what a script does between ordinary steps, each so many of them.
+
+Where gradients are synchronised all ranks wait for the one that stalls. Its time is estimated from
+all steps that were seen (size over period), not from the few measured ones that happened to hold
+one: those are freed of it first. Evaluation and saving, which stand outside the training loop, are
+priced in the same way on their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from sfbench.analyze.intervals import Array
+from sfbench.analyze.periods import MIN_TIMES, Rule, find_rule, per_step, size_interval
+from sfbench.analyze.stall_events import (
+    evaluation_events,
+    lengths,
+    own_events,
+    pass_starts,
+    saving_events,
+)
+from sfbench.analyze.steps import TOGETHER
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import Interval, Stall
+from sfbench.protocol.records import LateStep, StallKind
+
+TOGETHER_IN = 0.8
+"""All ranks stall together if they do in this part of all stalls."""
+ON_STARTS = 0.75
+"""A stall is one of the epoch's start where this part of either comes with the other."""
+OUTSIDE: tuple[StallKind, ...] = ("evaluation", "saving")
+"""Kinds that stand outside of the training loop."""
+MOST = 0.95
+"""No more than this part of a step is taken off it."""
+ROUNDS = 4
+"""So many rules of one rank are looked for at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stalls:
+    """What was found at one device count."""
+
+    found: tuple[Stall, ...]
+    per_step_s: Interval
+    """What those of the training loop cost each step of the job."""
+    steps: pd.DataFrame
+    """The step frame, stalls taken off ``step_s`` and told in ``stall_s``."""
+
+    @property
+    def outside_s(self) -> float:
+        """What evaluation and saving cost each step: ranks wait for the one that takes longest."""
+        return sum(self.longest(kind) for kind in OUTSIDE)
+
+    def longest(self, kind: StallKind) -> float:
+        """Seconds per step of one kind, of the rank that spends most on it."""
+        by_rank: Counter[int | None] = Counter()
+        for stall in self.found:
+            if stall.kind == kind:
+                by_rank[stall.rank] += stall.per_step_s.value  # type: ignore[assignment]
+        return max(by_rank.values(), default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Group:
+    """Stalls of one kind: a row for each, with launch, step and size_s."""
+
+    rank: int | None
+    """None: all ranks at the same steps."""
+    events: pd.DataFrame
+    rule: Rule | None
+    epoch: bool = False
+    """The rule is the start of a pass over the data."""
+
+
+def find_stalls(launches: Sequence[MeasuredLaunch], steps: pd.DataFrame) -> Stalls:
+    """Look at all steps of one device count, warmup and unmeasured ones too.
+
+    ``steps``: its step frame. What comes by no rule, and at no line of the script that is known, is
+    noise: it stays in the steps.
+    """
+    facts = _Facts.of(launches, steps)
+    inside, moved = [], []
+    for group in _groups(own_events(launches, steps), facts):
+        stall = facts.stall(group)
+        if stall.kind in OUTSIDE:
+            moved.append((group, stall.kind))
+        elif stall.per != "irregular" or stall.line:
+            inside.append((group, stall))
+    if moved:
+        steps = _apart(steps, moved)
+    seen: dict[StallKind, pd.DataFrame] = {
+        "evaluation": evaluation_events(steps),
+        "saving": saving_events(steps),
+    }
+    outside = [
+        facts.stall(group, kind)
+        for kind, events in seen.items()
+        for group in _groups(events, facts)
+    ]
+    return Stalls(
+        found=(*(stall for _, stall in inside), *outside),
+        per_step_s=_sum([stall.per_step_s for _, stall in inside]),
+        steps=_taken_off(steps, [group for group, _ in inside]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What is known beside the steps."""
+
+    ranks: int
+    lengths: Mapping[tuple[int, int], int]
+    """(launch, rank) -> steps that it made."""
+    starts: frozenset[tuple[int, int, int]]
+    """(launch, rank, step) where a pass over the training data began."""
+    late: Mapping[tuple[int, int, int], LateStep]
+    """(launch, rank, step) -> what the rank was seen to do."""
+    steps_per_pass: int | None
+
+    @staticmethod
+    def of(launches: Sequence[MeasuredLaunch], steps: pd.DataFrame) -> _Facts:
+        """Of one device count."""
+        records = {m.plan.index: m.record for m in launches if m.record is not None}
+        return _Facts(
+            ranks=int(steps["devices"].iloc[0]) if len(steps) else 0,
+            lengths=lengths(steps),
+            starts=frozenset(map(tuple, pass_starts(steps).to_numpy(dtype=np.int64).tolist())),
+            late={
+                (launch, seen.rank, seen.step): seen
+                for launch, record in records.items()
+                for seen in record.late
+            },
+            steps_per_pass=next((r.loop.steps_per_pass for r in records.values()), None),
+        )
+
+    def lengths_of(self, rank: int | None) -> dict[int, int]:
+        """Launch -> steps of one rank; of the first where all are meant."""
+        return {launch: n for (launch, who), n in self.lengths.items() if who == (rank or 0)}
+
+    def stall(self, group: _Group, kind: StallKind = "other") -> Stall:
+        """One group in figures; ``kind`` where nothing tells it."""
+        sizes = group.events["size_s"].tolist()
+        kinds, lines = Counter[StallKind](), Counter[str]()
+        ranks = range(self.ranks) if group.rank is None else (group.rank,)
+        for launch, step in group.events[["launch", "step"]].to_numpy(dtype=np.int64).tolist():
+            seen = [self.late.get((launch, rank, step)) for rank in ranks]
+            kinds.update(one.kind for one in seen if one is not None)
+            lines.update(one.line for one in seen if one is not None and one.line)
+        (line, times), *_ = lines.most_common(1) or [("", 0)]
+        if kind == "other" and kinds:
+            kind = kinds.most_common(1)[0][0]
+        period = group.rule.period if group.rule else None
+        epoch = group.epoch or (period is not None and self.steps_per_pass == period)
+        return Stall(
+            rank=group.rank if self.ranks > 1 else None,
+            kind="epoch-start" if epoch and kind == "other" else kind,
+            line=line if group.rule or times >= MIN_TIMES else "",
+            per="epoch" if epoch else "steps" if period is not None else "irregular",
+            period_steps=period,
+            sure=group.rule is None or group.rule.sure,
+            times=len(sizes),
+            size_s=size_interval(sizes),
+            per_step_s=per_step(sizes, sum(self.lengths_of(group.rank).values()), group.rule),
+        )
+
+    def epoch_rule(self, rank: int | None, events: pd.DataFrame) -> Rule | None:
+        """Where a stall comes with each pass over the data, the passes tell how often."""
+        starts = [start for start in self.starts if start[1] == (rank or 0)]
+        times = int((events["pass_started"] > 0).sum())
+        if times < max(MIN_TIMES, ON_STARTS * len(events)) or times < ON_STARTS * len(starts):
+            return None
+        made = sum(self.lengths_of(rank).values())
+        period = self.steps_per_pass or round(made / len(starts))
+        return Rule(period=period, place=0, times=times) if period > 1 else None
+
+
+def _groups(events: pd.DataFrame, facts: _Facts) -> Iterator[_Group]:
+    """By rank, or all ranks at once; by size where sizes of two kinds have rules of their own."""
+    joined = events.groupby(["launch", "step"], as_index=False).agg(
+        size_s=("size_s", "max"), ranks=("rank", "nunique"), pass_started=("pass_started", "max")
+    )
+    alike = (joined["ranks"] == facts.ranks).mean() if len(joined) else 0.0
+    if facts.ranks > 1 and alike >= TOGETHER_IN:
+        yield from _by_rule(None, joined, facts)
+        return
+    for rank in sorted(events["rank"].unique()):
+        yield from _by_rule(int(rank), events[(events["rank"] == rank).to_numpy()], facts)
+
+
+def _by_rule(rank: int | None, events: pd.DataFrame, facts: _Facts) -> Iterator[_Group]:
+    """One rule after the other, as long as there is one."""
+    for _ in range(ROUNDS):
+        group = _ruled(rank, events, facts)
+        if group is None:
+            break
+        yield group
+        events = events.drop(group.events.index)
+    if len(events):
+        yield _Group(rank=rank, events=events, rule=None)
+
+
+def _ruled(rank: int | None, events: pd.DataFrame, facts: _Facts) -> _Group | None:
+    """A rule of all events, or of the large or the small ones, with what follows it."""
+    epoch = facts.epoch_rule(rank, events)
+    if epoch is not None:
+        on_starts = events[(events["pass_started"] > 0).to_numpy()]
+        return _Group(rank=rank, events=on_starts, rule=epoch, epoch=True)
+    for candidates in (events, *_halves(events)):
+        at = list(zip(candidates["launch"].tolist(), candidates["step"].tolist(), strict=True))
+        rule = find_rule(at, facts.lengths_of(rank))
+        if rule is not None:
+            due = (candidates["step"] % rule.period == rule.place).to_numpy()
+            return _Group(rank=rank, events=candidates[due], rule=rule)
+    return None
+
+
+def _halves(events: pd.DataFrame) -> list[pd.DataFrame]:
+    """Large ones and small ones, parted at the widest gap."""
+    if len(events) < 2 * MIN_TIMES:
+        return []
+    logs = np.log(np.sort(events["size_s"].to_numpy(dtype=np.float64)))
+    border = math.exp(logs[np.diff(logs).argmax()]) * (1 + 1e-9)
+    large = (events["size_s"] > border).to_numpy()
+    return [events[large], events[~large]]
+
+
+def _apart(steps: pd.DataFrame, groups: Sequence[tuple[_Group, StallKind]]) -> pd.DataFrame:
+    """Evaluation that nothing but the rank's stack gave away becomes ``other_s``, as any is."""
+    size_s = _sizes(steps, [group for group, _ in groups])
+    saved_s = _sizes(steps, [group for group, kind in groups if kind == "saving"])
+    return steps.assign(
+        step_s=steps["step_s"] - size_s,
+        between_s=np.maximum(0.0, steps["between_s"] - size_s),
+        other_s=steps["other_s"] + size_s,
+        saved_s=steps["saved_s"] + saved_s,
+    )
+
+
+def _taken_off(steps: pd.DataFrame, groups: Sequence[_Group]) -> pd.DataFrame:
+    """Where ranks run together a stall of one is one of all."""
+    if not groups:
+        return steps
+    own = pd.Series(_sizes(steps, groups), index=steps.index)
+    together = steps["rung"].isin(TOGETHER) & (steps["rung"] != "unsynced")
+    block = [steps["launch"], steps["rank"], steps["block"]]
+    # By place in the block: a rank's own turns alone put its count of steps ahead of others'.
+    place = steps["step"] - steps.groupby(block)["step"].transform("min")
+    all_ = own.groupby([steps["launch"], steps["block"], place]).transform("max")
+    stall_s = np.minimum(np.where(together, all_, own), MOST * steps["step_s"])
+    return steps.assign(step_s=steps["step_s"] - stall_s, stall_s=stall_s)
+
+
+def _sizes(steps: pd.DataFrame, groups: Sequence[_Group]) -> Array:
+    """What the groups' stalls take in each row of the frame."""
+    total = np.zeros(len(steps))
+    keys = pd.MultiIndex.from_frame(steps[["launch", "step"]])
+    for group in groups:
+        sizes = group.events.groupby(["launch", "step"])["size_s"].max()
+        here = sizes.reindex(keys).fillna(0.0).to_numpy(dtype=np.float64)
+        mine = np.full(len(steps), True) if group.rank is None else steps["rank"] == group.rank
+        total += np.where(mine, here, 0.0)
+    return total
+
+
+def _sum(parts: Sequence[Interval]) -> Interval:
+    """Independent ones."""
+    value = sum(part.value for part in parts)
+    low = math.sqrt(sum((part.value - (part.low or 0.0)) ** 2 for part in parts))
+    high = math.sqrt(sum(((part.high or part.value) - part.value) ** 2 for part in parts))
+    return Interval(value=value, low=value - low, high=value + high)
