@@ -32,7 +32,7 @@ def own_events(launches: Sequence[MeasuredLaunch], steps: pd.DataFrame) -> pd.Da
     """Long times of a rank's own: launch, rank, step, pass_started and size_s."""
     own = _own_s(launches, steps)
     usual = _median(steps, own)
-    least = max(LONG * _usual_step_s(steps), LONG_S)
+    least = max(LONG * usual_step_s(steps), LONG_S)
     deviation = _median(steps, np.abs(own - usual))
     size_s = own - usual
     if _on_device(launches):
@@ -82,7 +82,8 @@ def _on_device(launches: Sequence[MeasuredLaunch]) -> bool:
     return any(not info.device.startswith("cpu") for record in records for info in record.ranks)
 
 
-def _usual_step_s(steps: pd.DataFrame) -> float:
+def usual_step_s(steps: pd.DataFrame) -> float:
+    """The median step, over all rungs and ranks."""
     return float(steps["step_s"].median()) if len(steps) else 0.0
 
 
@@ -94,6 +95,8 @@ def _median(steps: pd.DataFrame, values: Array, *, by_rung: bool = False) -> Arr
 
 def _events(steps: pd.DataFrame, size_s: Array, keep: Bools) -> pd.DataFrame:
     columns = ["launch", "rank", "step", "pass_started"]
+    # The first step of a launch holds what a script does once.
+    keep = keep & (steps["step"].to_numpy() > 0)
     return steps.loc[keep, columns].assign(size_s=size_s[keep])
 
 

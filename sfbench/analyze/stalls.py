@@ -24,6 +24,7 @@ from sfbench.analyze.stall_events import (
     own_events,
     pass_starts,
     saving_events,
+    usual_step_s,
 )
 from sfbench.analyze.steps import TOGETHER
 from sfbench.collect.measured_launch import MeasuredLaunch
@@ -85,12 +86,12 @@ def find_stalls(launches: Sequence[MeasuredLaunch], steps: pd.DataFrame) -> Stal
     noise: it stays in the steps.
     """
     facts = _Facts.of(launches, steps)
-    inside, moved = [], []
+    inside, moved, usual_s = [], [], usual_step_s(steps)
     for group in _groups(own_events(launches, steps), facts):
         stall = facts.stall(group)
         if stall.kind in OUTSIDE:
             moved.append((group, stall.kind))
-        elif stall.per != "irregular" or stall.line:
+        elif _stands_out(stall, usual_s):
             inside.append((group, stall))
     if moved:
         steps = _apart(steps, moved)
@@ -108,6 +109,13 @@ def find_stalls(launches: Sequence[MeasuredLaunch], steps: pd.DataFrame) -> Stal
         per_step_s=_sum([stall.per_step_s for _, stall in inside]),
         steps=_taken_off(steps, [group for group, _ in inside]),
     )
+
+
+def _stands_out(stall: Stall, step_s: float) -> bool:
+    """A few long times at one step of each launch are found by chance, unless they are large."""
+    if stall.per == "irregular":
+        return bool(stall.line)
+    return stall.sure or stall.size_s.value > step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ import torch
 from sfbench.common.schema import (
     STEP_COLUMNS,
     AllReduceTime,
+    LateStep,
     LaunchRecord,
     ModuleFile,
     RankInfo,
@@ -50,6 +51,7 @@ class RankPayload:
     weights: float | None
     """None: ranks run apart just now, or there was no memory to add them up."""
     evidence: RankEvidence
+    late: tuple[LateStep, ...]
     modules: tuple[ModuleFile, ...]
     """Where the gate asked for a checkout: what this rank imported; none: the same as rank 0."""
 
@@ -126,6 +128,7 @@ def _payload(state: State, evidence: RankEvidence) -> RankPayload:
         saves=tuple(state.saves.saves),
         weights=_weights(state, optimizers),
         evidence=evidence,
+        late=state.late.found(),
         modules=_modules(state),
     )
 
@@ -225,6 +228,7 @@ def _record(
         saves=tuple(s for p in payloads for s in p.saves),
         notes=tuple(notes),
         evidence=tuple(p.evidence for p in payloads),
+        late=tuple(step for p in payloads for step in p.late),
         loads=tuple(p.load for p in payloads),
         all_reduce=all_reduce,
         kept_batches=_kept_batches(state),

@@ -61,10 +61,13 @@ class Session(State):
         self.keeper.listen(self.flow.loop is None)
         if self.measuring_began:
             self.recorder.close()
+        if not self.job.probe.checks:
+            self.late.start()
         self.heartbeat.phase("discovery")
 
     def remove(self) -> None:
         """Take all hooks away."""
+        self.late.stop()
         self.updates.remove()
         self.recorder.close()
         self.keeper.listen(False)

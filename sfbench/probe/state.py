@@ -27,6 +27,8 @@ from sfbench.probe.loop.flow import Flow
 from sfbench.probe.loop.step_table import StepTable
 from sfbench.probe.pace import WARMUP, Command
 from sfbench.probe.probe_group import Control
+from sfbench.probe.recording.call_site import CallSite
+from sfbench.probe.recording.late_steps import LateSteps
 from sfbench.probe.replaying.batch_keeper import BatchKeeper
 from sfbench.probe.replaying.replay import RungReplay
 from sfbench.protocol.heartbeat import Heartbeat
@@ -78,6 +80,7 @@ class State:
         self.collectives = CollectiveHooks()
         self.fetching = FetchHooks(Path(job.launch_dir), self.rank, job.code)
         self.loads = LoadMeter(self.clock)
+        self.late = LateSteps(self.rank, self.pulse, CallSite(job.script), lambda: self.flow.ended)
         self.unavailable: dict[str, str] = {}
         self.notes: list[str] = []
         self.command = Command(WARMUP)

@@ -9,6 +9,7 @@ from sfbench.analyze.losses import is_told, losses
 from sfbench.analyze.parts import COMPUTE, PARTS, STRAGGLER, Part
 from sfbench.common import units
 from sfbench.common.schema import Diagnosis, Interval, Point, SweepResult, TimeShare
+from sfbench.report.goodput import goodput_line
 from sfbench.report.result_rows import is_unknown, worst_point
 
 MENTIONED = 0.005
@@ -38,6 +39,7 @@ def verdict(result: SweepResult) -> tuple[str, ...]:
             *_one_device(one),
             *_fix_first(result),
             *_failures(result),
+            *filter(None, [goodput_line(result)]),
         ]
     )
 

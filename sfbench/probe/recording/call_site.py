@@ -14,7 +14,7 @@ from torch.autograd.function import FunctionCtx
 import sfbench
 
 _PACKAGE = str(Path(sfbench.__file__).parent) + os.sep
-_PROBE = _PACKAGE + "probe" + os.sep
+PROBE = _PACKAGE + "probe" + os.sep
 _ONCE = str(Path("sfbench") / "data") + os.sep
 _BATCH = str(Path("nn") / "modules" / "_functions.py")
 _STEPS_OF_LOOPS = {"FOR_ITER", "SEND", "YIELD_FROM"}
@@ -32,10 +32,17 @@ class CallSite:
         """``file.py:12``; empty where no frame belongs to the script."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            if self._is_own(frame.f_code):
-                return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            line = self.line_of(frame)
+            if line:
+                return line
             frame = frame.f_back
         return ""
+
+    def line_of(self, frame: FrameType) -> str:
+        """The same of one frame; empty where it does not belong to the script."""
+        if not self._is_own(frame.f_code):
+            return ""
+        return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
     def _is_own(self, code: CodeType) -> bool:
         own = self._own.get(code)
@@ -51,7 +58,7 @@ class CallSite:
 def caller() -> FrameType:
     """The frame that called a hook: the innermost one outside the probe."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PROBE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PROBE):
         frame = frame.f_back
     return frame
 
