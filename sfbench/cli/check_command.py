@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sfbench.cli.console import say, terminal
+from sfbench.cli.console import put_json, put_text, say, terminal
 from sfbench.cli.parameters import Given, Group, Json, takes
 from sfbench.common.errors import ScriptError
 from sfbench.plan.options import Settings
@@ -23,11 +23,11 @@ def check(given: Given, *, as_json: Json = False) -> None:
     asked = check_request(given.options, given.script_args)
     checked = run_check(asked.plan, asked.machine, SilentObserver())
     if as_json:
-        sys.stdout.write(to_json(checked))
+        put_json(to_json(checked))
     else:
         from sfbench.report.check_table import render_checks
 
-        sys.stdout.write(render_checks(checked.checks, *terminal()))
+        put_text(render_checks(checked.checks, *terminal()))
     if checked.crash is not None:
         say(f"sfbench: {checked.crash}")
         sys.exit(ScriptError.exit_code)

@@ -1,13 +1,43 @@
-"""What commands share: lines on stderr, and how stdout looks."""
+"""What commands share: the result on stdout, lines on stderr, and how stdout looks."""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
+
+_IN_ASCII = str.maketrans(
+    {"–": "-", "—": "-", "±": "+-", "…": "...", "·": "-", "µ": "u", "×": "x", "→": "->"}
+    | {"“": '"', "”": '"', "‘": "'", "’": "'", "≤": "<=", "≥": ">="}
+)
+"""What this tool's own texts hold beyond ASCII, for a terminal that takes no more."""
+
+
+def put_text(text: str) -> None:
+    """A result to stdout, as far as its encoding goes."""
+    sys.stdout.write(text)
+
+
+def put_json(text: str) -> None:
+    """A document to stdout: what its encoding lacks stands escaped, which changes no value."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, _ESCAPED).decode(encoding))
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """An error handler of codecs: as JSON writes what is not ASCII."""
+    assert isinstance(error, UnicodeEncodeError)
+    unfit = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    units = (unfit[place : place + 2].hex() for place in range(0, len(unfit), 2))
+    return "".join(f"\\u{unit}" for unit in units), error.end
+
+
+_ESCAPED = "sfbench-json"
+codecs.register_error(_ESCAPED, _escaped)
 
 
 def say(text: str) -> None:
@@ -47,7 +77,10 @@ class Outlet:
     def write(self, text: str) -> int:
         """As the stream does."""
         try:
-            return self._stream.write(text)
+            try:
+                return self._stream.write(text)
+            except UnicodeEncodeError:
+                return self._stream.write(_fitting(text, self._stream.encoding))
         except OSError as error:
             self._lost(error)
             return len(text)
@@ -70,6 +103,20 @@ class Outlet:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
+
+
+def _fitting(text: str, encoding: str) -> str:
+    """The nearest that an encoding can tell."""
+    taken = [c if _fits(c, encoding) else c.translate(_IN_ASCII) for c in text]
+    return "".join(taken).encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _fits(char: str, encoding: str) -> bool:
+    try:
+        char.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

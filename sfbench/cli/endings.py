@@ -9,6 +9,7 @@ import signal
 import time
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperGroup
@@ -51,6 +52,9 @@ class CommandGroup(TyperGroup):
 
 def told(error: Exception) -> int:
     """Exit code of an error that nobody raised on purpose, once it is told."""
+    if isinstance(error, FileNotFoundError) and error.filename is None and not _is_somewhere():
+        say("sfbench: the current folder was removed: change to one that exists (cd)")
+        return UsageError.exit_code
     if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
         place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         say(f"sfbench: {place}{error.strerror or error}")
@@ -58,6 +62,15 @@ def told(error: Exception) -> int:
     say("".join(traceback.format_exception(error)).rstrip())
     say("sfbench: this is a defect of sfbench itself: please report it with the lines above")
     return SfbenchError.exit_code
+
+
+def _is_somewhere() -> bool:
+    """Whether the current folder still exists."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfbench.cli.console import news, say, terminal
+from sfbench.cli.console import news, put_json, put_text, say, terminal
 from sfbench.cli.parameters import JOB_OPTIONS, Given, Group, Json, Quiet, takes
 from sfbench.common.errors import InterruptedSweep, UsageError
 from sfbench.common.files import check_writable
@@ -121,11 +121,11 @@ def gate_record(
     if as_json:
         from sfbench.collect.result import to_json
 
-        sys.stdout.write(to_json(finished.result))
+        put_json(to_json(finished.result))
     else:
         from sfbench.report.table import render_table
 
-        sys.stdout.write(render_table(finished.result, *terminal()))
+        put_text(render_table(finished.result, *terminal()))
     lacking = finished.stored is None
     if lacking:
         say(f"sfbench: {finished.unwritten}")
@@ -153,17 +153,16 @@ def gate_calibrate(
     check_writable(calibration_files.places())
     with _watched(quiet=quiet) as observer:
         found = runner.calibrate_here(job, observer, count=pairs)
-    if as_json:
-        sys.stdout.write(calibration_files.to_json(found))
-    else:
-        sys.stdout.write(render_calibration(found, terminal()[0]))
     try:
-        place = calibration_files.store(found)
+        place, why = calibration_files.store(found), None
     except OSError as error:
-        why = error.strerror or error
-        raise UsageError(
-            f"{calibration_files.places()}: the calibration cannot be written: {why}"
-        ) from error
+        place, why = calibration_files.places(), error.strerror or error
+    if as_json:
+        put_json(calibration_files.to_json(found))
+    else:
+        put_text(render_calibration(found, terminal()[0]))
+    if why is not None:
+        raise UsageError(f"{place}: the calibration cannot be written: {why}")
     news(f"Calibration: {place}", quiet=quiet)
 
 
@@ -214,13 +213,16 @@ def _tell(outcome: GateOutcome, outputs: Outputs, *, as_json: bool, quiet: bool)
     from sfbench.gating.output.writer import write_outputs
 
     told = outcome.report
+    written: list[str] = []
+    lacking = write_outputs(outcome, outputs, written.append)
     if as_json:
-        sys.stdout.write(to_json(told))
+        put_json(to_json(told))
     else:
         width, color = terminal()
-        sys.stdout.write(render_text(told, width, color=color))
+        put_text(render_text(told, width, color=color))
     _tell_github(outcome)
-    lacking = write_outputs(outcome, outputs, lambda text: news(text, quiet=quiet))
+    for text in written:
+        news(text, quiet=quiet)
     for text in lacking:
         say(f"sfbench: {text}")
     return EXIT_CODES[told.verdict] or (UsageError.exit_code if lacking else 0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfbench.cli.console import news, say, terminal
+from sfbench.cli.console import news, put_json, put_text, say, terminal
 from sfbench.cli.parameters import Json, Quiet
 from sfbench.cli.results import Format, print_results, write_report
 from sfbench.common.errors import UsageError
@@ -48,9 +48,9 @@ def list_results(output: Output = None, as_json: Json = False) -> None:
     if as_json:
         _print_json({"schema": 1, "results": [dataclasses.asdict(row) for row in rows]})
     elif rows:
-        sys.stdout.write(render_listing(rows, *terminal()))
+        put_text(render_listing(rows, *terminal()))
     else:
-        sys.stdout.write(f"No results in {folder}. `sfbench sweep` makes one.\n")
+        put_text(f"No results in {folder}. `sfbench sweep` makes one.\n")
     for one in found:
         if one.error is not None:
             say(f"sfbench: {one.error}")
@@ -88,11 +88,11 @@ def compare(
     if as_json or shape is Format.JSON:
         _print_json({"schema": 1, **dataclasses.asdict(compared)})
     elif shape is Format.MARKDOWN:
-        sys.stdout.write(comparison_text.render_comparison_markdown(compared))
+        put_text(comparison_text.render_comparison_markdown(compared))
     elif shape is Format.CSV:
-        sys.stdout.write(comparison_text.render_comparison_csv(compared))
+        put_text(comparison_text.render_comparison_csv(compared))
     else:
-        sys.stdout.write(comparison_text.render_comparison(compared, *terminal()))
+        put_text(comparison_text.render_comparison(compared, *terminal()))
     sys.exit(OUTCOMES[compared.outcome])
 
 
@@ -158,7 +158,7 @@ def _open(place: Path) -> None:
 
 
 def _print_json(document: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    put_json(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def _plain(title: str) -> str:

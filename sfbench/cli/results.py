@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfbench.cli.console import terminal
+from sfbench.cli.console import put_json, put_text, terminal
 from sfbench.common.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,14 +31,14 @@ def print_result(result: SweepResult, *, as_json: bool) -> None:
 def print_results(results: Sequence[SweepResult], shape: Format) -> None:
     """One or more results; several as text and markdown each have their name above."""
     if shape is Format.JSON:
-        sys.stdout.write(_document(results))
+        put_json(_document(results))
     elif shape is Format.TEXT:
         _print_tables(results)
     else:
         from sfbench.report.result_text import render_results_csv, render_results_markdown
 
         render = render_results_csv if shape is Format.CSV else render_results_markdown
-        sys.stdout.write(render(results))
+        put_text(render(results))
 
 
 def _document(results: Sequence[SweepResult]) -> str:
@@ -58,8 +57,8 @@ def _print_tables(results: Sequence[SweepResult]) -> None:
         if len(results) > 1:
             started = result.environment.started_at[:16].replace("T", " ")
             gap = "\n" if place else ""
-            sys.stdout.write(f"{gap}{result.name}, {started}\n")
-        sys.stdout.write(render_table(result, *terminal()))
+            put_text(f"{gap}{result.name}, {started}\n")
+        put_text(render_table(result, *terminal()))
 
 
 def write_report(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfbench.cli.console import news, say
+from sfbench.cli.console import news, put_json, put_text, say
 from sfbench.cli.parameters import SWEEP_OPTIONS, Given, Group, Json, Quiet, takes
 from sfbench.cli.results import print_result, write_report
 from sfbench.common.errors import InterruptedSweep, UsageError
@@ -89,12 +89,12 @@ def _where(stored: Path, result: SweepResult) -> str:
 def _print_plans(plans: list[SweepPlan], *, as_json: bool) -> None:
     documents = [_described(plan) for plan in plans]
     if as_json:
-        sys.stdout.write(json.dumps({"schema": 1, "plans": documents}, indent=2) + "\n")
+        put_json(json.dumps({"schema": 1, "plans": documents}, indent=2) + "\n")
         return
     for plan, document in zip(plans, documents, strict=True):
         counts = ", ".join(map(str, plan.devices))
         about = "about " if plan.rounds is None else ""
-        sys.stdout.write(
+        put_text(
             f"{shlex.join([document['script'], *plan.target.args])}\n"
             f"  {about}{document['launches']} launches: {counts} {plan.device_type} devices, "
             f"{plan.threads_per_device} threads each, {document['rounds']} rounds\n"
@@ -174,7 +174,7 @@ def _print_suite(results: list[SweepResult]) -> None:
     from sfbench.collect.result import to_json
 
     parts = ",\n".join(to_json(result).rstrip() for result in results)
-    sys.stdout.write(f'{{"schema": 1, "suite": [\n{parts}\n]}}\n')
+    put_json(f'{{"schema": 1, "suite": [\n{parts}\n]}}\n')
 
 
 def _exit_code(finished: FinishedSweep) -> int:

@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from sfbench.collect.validation import faults
+from sfbench.collect.validation import LARGEST_OF_ALL, faults
 from sfbench.common.errors import ResultError
+from sfbench.common.files import read_text
 from sfbench.common.schema import SCHEMA, SweepResult
 
 FILE_NAME = "sweep.json"
@@ -60,7 +61,7 @@ def parse_result(text: str, file: Path) -> SweepResult:
         result = TypeAdapter(SweepResult).validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
+        field = ".".join(str(part) for part in first["loc"]) or "damaged"
         raise ResultError(f"{file}: {field}: {first['msg']}") from error
     for fault in faults(result):
         raise ResultError(f"{file}: {fault}")
@@ -69,24 +70,32 @@ def parse_result(text: str, file: Path) -> SweepResult:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
+        return read_text(file)
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise ResultError(
             f"{file}: no such result; give a result folder or its {FILE_NAME}"
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ResultError(f"{file}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # bytes that are no text, or a NUL in the name
         raise ResultError(f"{file}: cannot be read: {error}") from error
 
 
 def _parse(file: Path, text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except json.JSONDecodeError as error:
         raise ResultError(f"{file}: damaged or cut short: {error}") from error
+    except RecursionError as error:
+        raise ResultError(f"{file}: damaged or cut short: too many brackets in brackets") from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise ResultError(f"{file}: damaged: a number has too many digits") from error
     if not isinstance(document, dict):
         raise ResultError(f"{file}: not a sweep result")
     for field in _not_finite(document):
         raise ResultError(f"{file}: {field}: not a finite number")
+    for field in _beyond(document):
+        raise ResultError(f"{file}: {field}: so large a number cannot have been measured")
     return document
 
 
@@ -101,11 +110,24 @@ def _check_schema(file: Path, document: dict[str, Any]) -> None:
         )
 
 
-def _not_finite(value: object, field: str = "") -> Iterator[str]:
+def _not_finite(document: object) -> Iterator[str]:
     """Fields, dotted, whose number is nan or infinite."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            yield field
+    return (
+        field
+        for field, value in _numbers(document)
+        if isinstance(value, float) and not math.isfinite(value)
+    )
+
+
+def _beyond(document: object) -> Iterator[str]:
+    """Fields, dotted, whose number is larger than anything."""
+    return (field for field, value in _numbers(document) if abs(value) > LARGEST_OF_ALL)
+
+
+def _numbers(value: object, field: str = "") -> Iterator[tuple[str, int | float]]:
+    """Every number of a document, with its field."""
+    if isinstance(value, int | float):
+        yield field, value
         return
     if isinstance(value, dict):
         items: Iterator[tuple[object, object]] = iter(value.items())
@@ -114,4 +136,4 @@ def _not_finite(value: object, field: str = "") -> Iterator[str]:
     else:
         return
     for key, child in items:
-        yield from _not_finite(child, f"{field}.{key}" if field else str(key))
+        yield from _numbers(child, f"{field}.{key}" if field else str(key))

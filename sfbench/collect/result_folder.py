@@ -90,7 +90,9 @@ class ResultFolder:
             UsageError: ``path`` exists and is not to be replaced.
         """
         check_free(path, replace=replace)
-        self._path = path
+        self._shown = path
+        # absolute: the current folder may be removed meanwhile
+        self._path = path = path.absolute()
         self._replace = replace
         self._partial = path.with_name(f".{path.name}.{owner()}.partial")
 
@@ -118,15 +120,17 @@ class ResultFolder:
 
         Returns where it stands: ``path``, or ``path`` with ``-2``, ``-3`` ... behind it where
         another sweep took the name meanwhile, or this one does not replace what stands there: only
-        a finished sweep that measured something takes the place of another.
+        a finished sweep that measured something takes the place of another. Folders that were
+        removed meanwhile are made again.
         """
+        self._partial.mkdir(parents=True, exist_ok=True)
         steps.to_parquet(self._partial / STEPS_NAME, index=False, compression="zstd")
         write_result(self._partial, result)
         measured = not result.interrupted and any(p.status == "ok" for p in result.points)
         if self._replace and measured and self._path.exists() and _no_result(self._path) is None:
             self._swap()
-            return self._path
-        return self._place()
+            return self._shown
+        return self._shown.with_name(self._place().name)
 
     def discard(self) -> None:
         """Remove what was not committed."""

@@ -8,6 +8,10 @@ from sfbench.common.schema import Interval, Point, SweepResult
 
 LARGEST = 1e15
 """No rate, time or count of a sweep is above this."""
+SMALLEST = 1e-15
+"""None is below this, and above 0."""
+LARGEST_OF_ALL = 1e18
+"""No number in a document is above this, bytes and steps included."""
 _POSITIVE = ("samples_per_s", "efficiency", "step_s")
 
 
@@ -38,7 +42,7 @@ def _point(point: Point) -> Iterator[str]:
 
 
 def _interval(name: str, interval: Interval) -> Iterator[str]:
-    if not 0 < interval.value <= LARGEST:
+    if not SMALLEST <= interval.value <= LARGEST:
         yield f"{name}.value: {interval.value} cannot have been measured"
     low, high = interval.low, interval.high
     if low is not None and high is not None and not low <= interval.value <= high:

@@ -6,11 +6,14 @@ made of these two classes.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +28,22 @@ class Shown:
     """What it takes, said instead of pydantic's own words."""
 
 
-class Settings(BaseModel):
-    """Every option that may also stand in ``[tool.sfbench]`` (dashes or underscores)."""
+class _Plain(BaseModel):
+    """Settings whose texts a file system and a terminal can take."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_controls(cls, value: Any) -> Any:
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(text, str) and _CONTROLS.search(text):
+                raise ValueError("a text without control characters")
+        return value
+
+
+class Settings(_Plain):
+    """Every option that may also stand in ``[tool.sfbench]`` (dashes or underscores)."""
 
     target: str = Field(
         default="vision",
@@ -192,10 +207,8 @@ def _ratio(value: Any) -> Any:
 Ratio = Annotated[float, BeforeValidator(_ratio)]
 
 
-class GateSettings(BaseModel):
+class GateSettings(_Plain):
     """Every option that may also stand in ``[tool.sfbench.gate]`` (dashes or underscores)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
     base: Annotated[
         str | None,

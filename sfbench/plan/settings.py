@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from sfbench.common.errors import UsageError
+from sfbench.common.files import read_text
 from sfbench.plan.options import GateSettings, Settings, shown
 
 if sys.version_info >= (3, 11):
@@ -73,7 +74,16 @@ def _validated(model: type[AnySettings], values: dict[str, Any], where: str) -> 
             message, known = "there is no such setting", did_you_mean(name, model.model_fields)
         elif expected := shown(model, name).expected:
             message = f"expected {expected}"
-        raise UsageError(f"{where}: {option} = {values.get(name)!r}: {message}.{known}") from error
+        told = f"{where}: {option} = {_told(values.get(name))}: {message}.{known}"
+        raise UsageError(told) from error
+
+
+def _told(value: object) -> str:
+    """A value as it was given; so many digits are no number that anybody meant."""
+    try:
+        return repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -93,10 +103,13 @@ def _table(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        document = tomllib.loads(read_text(path))
+    except (OSError, ValueError) as error:  # among them an integer of thousands of digits
         raise UsageError(f"{path}: cannot be read: {error}") from error
-    return _plain(document.get("tool", {}).get("sfbench", {}), f"{path}: [tool.sfbench]")
+    except RecursionError as error:
+        raise UsageError(f"{path}: cannot be read: brackets in brackets, too many") from error
+    tools = _plain(document.get("tool", {}), f"{path}: [tool]")
+    return _plain(tools.get("sfbench", {}), f"{path}: [tool.sfbench]")
 
 
 def _plain(table: Any, name: str) -> dict[str, Any]:

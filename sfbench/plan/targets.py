@@ -48,7 +48,9 @@ def resolve_target(target: str, args: tuple[str, ...] = ()) -> Target:
         known = [w.name for w in workloads()]
         names = ", ".join(known)
         near = difflib.get_close_matches(target, known, n=1)
-        what = "is a folder" if path.is_dir() else "there is no such file"
+        what = "there is no such file"
+        if path.exists():
+            what = "is a folder" if path.is_dir() else "is a pipe or a device, no file"
         meant = f" Did you mean {near[0]}?" if near else ""
         raise UsageError(
             f"{target}: {what}.{meant} Give a training script's path, or one of: {names}."
