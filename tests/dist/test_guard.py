@@ -24,9 +24,10 @@ WAYS = [
     for line in SCRIPT.read_text().splitlines()
     if line.startswith("def ") and line.endswith("(out):")
 ]
-QUICK = (
-    ("overlay", "done"), ("overlay", "interrupted"), ("overlay", "killed"), ("journal", "done"),
-    ("journal", "killed"), ("journal", "all_killed"),
+ALL_AT_ONCE = (
+    ("overlay", "done"), ("overlay", "killed"), ("journal", "done"), ("journal", "all_killed"),
+    pytest.param("overlay", "interrupted", marks=pytest.mark.slow),
+    pytest.param("journal", "killed", marks=pytest.mark.slow),
 )  # fmt: skip
 
 
@@ -53,7 +54,7 @@ def check(sweep: Guarded, end: str, *ways: str) -> None:
     assert sweep.left() == []
 
 
-@pytest.mark.parametrize(("guard", "end"), QUICK)
+@pytest.mark.parametrize(("guard", "end"), ALL_AT_ONCE)
 def test_all_ways_of_saving_at_once(guarded: MakeGuarded, guard: str, end: str) -> None:
     check(guarded(guard), end)
 

@@ -9,6 +9,14 @@ import pytest
 from gate_commands import BASE, SCRIPT, TWO, Gate, Launches, git
 
 from sfbench.gating import calibration_files
+from sfbench.gating.statistics import calibration
+
+
+@pytest.fixture
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what is done with a calibration: how good its figures are plays no part."""
+    monkeypatch.setattr(calibration, "DRAWS", 200)
+    monkeypatch.setattr(calibration, "SEARCH_DRAWS", 50)
 
 
 def test_a_calibration_is_quoted_by_later_gates(repo: Path, gate: Gate) -> None:
@@ -24,6 +32,8 @@ def test_a_calibration_is_quoted_by_later_gates(repo: Path, gate: Gate) -> None:
     assert gate(*BASE, "--json", "--", "--lr", "1").document["calibration"] is None
 
 
+@pytest.mark.usefixtures("few_draws")
+@pytest.mark.usefixtures("few_draws")
 def test_an_old_calibration_is_warned_about(repo: Path, gate: Gate) -> None:
     ended = gate(*TWO, "--pairs", "6", "--json", command=("gate", "calibrate", "train.py"))
     (path,) = calibration_files.folder().rglob("*.json")
@@ -33,6 +43,7 @@ def test_an_old_calibration_is_warned_about(repo: Path, gate: Gate) -> None:
     assert "days old: run `sfbench gate calibrate` again" in warning
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_a_script_in_no_repository_can_be_calibrated(
     repo: Path, gate: Gate, tmp_path: Path, launches: Launches
 ) -> None:
@@ -42,6 +53,7 @@ def test_a_script_in_no_repository_can_be_calibrated(
     assert len(launches.plans) == 12
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_a_broken_script_is_not_calibrated(repo: Path, gate: Gate) -> None:
     (repo / "train.py").write_text("raise\n")
     ended = gate(*TWO, "--pairs", "6", command=("gate", "calibrate", "train.py"))
@@ -49,6 +61,7 @@ def test_a_broken_script_is_not_calibrated(repo: Path, gate: Gate) -> None:
     assert list(calibration_files.folder().rglob("*.json")) == []
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_other_options_than_it_was_made_for_are_told(repo: Path, gate: Gate) -> None:
     words = (*TWO, "--pairs", "6", "--budget", "170")
     assert gate(*words, command=("gate", "calibrate", "train.py")).code == 0
@@ -62,6 +75,7 @@ def test_other_options_than_it_was_made_for_are_told(repo: Path, gate: Gate) -> 
     assert document["calibration"] is None
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_another_script_of_that_name_has_its_own(repo: Path, gate: Gate) -> None:
     assert gate(*TWO, "--pairs", "6", command=("gate", "calibrate", "train.py")).code == 0
     (repo / "other").mkdir()
@@ -73,6 +87,7 @@ def test_another_script_of_that_name_has_its_own(repo: Path, gate: Gate) -> None
     assert document["calibration"] is None
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_a_cache_that_takes_nothing_is_found_before_it_is_measured(
     repo: Path, gate: Gate, launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +97,7 @@ def test_a_cache_that_takes_nothing_is_found_before_it_is_measured(
     assert "/dev/null/cache/gate: the folder cannot be made" in ended.err
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_a_calibration_that_cannot_be_kept_is_shown(
     repo: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
