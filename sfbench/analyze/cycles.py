@@ -7,15 +7,17 @@ unless there are many: then such steps are the job's own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sfbench.analyze.batch_length import LengthFit, fit_length, like_train, ring_error_s
 from sfbench.analyze.intervals import Array
-from sfbench.analyze.repeats import batch_steps
+from sfbench.analyze.repeats import batch_steps, replayed_rows
 from sfbench.analyze.steps import ordinary, rank_rows
 
 DISTURBED = 4.0
@@ -47,6 +49,11 @@ class Cycles:
     """Cycles left out."""
     batches_s: Array | None = None
     """The unsynced steps by the batch that was replayed. Shape (batches, R)."""
+    ring_error_s: float = 0.0
+    """Half of the 95 % interval of what the kept batches say of all batches, per step: no number of
+    cycles makes it smaller."""
+    wait_s: float | None = None
+    """Mean wait for batches in the train steps, where batches are of unlike length."""
 
 
 def cycles(
@@ -64,7 +71,7 @@ def cycles(
     if len(every) - len(index) > MAX_DISTURBED * len(every):
         index = every
     ranks = int(steps["devices"].iloc[0]) if len(steps) else 0
-    return Cycles(
+    found = Cycles(
         launch=index.get_level_values("launch").to_numpy(dtype=np.int64),
         train_s=_per_cycle(kept, "train", "step_s", index),
         cached_s=_per_cycle(kept, "cached", "step_s", index),
@@ -74,6 +81,63 @@ def cycles(
         disturbed=len(every) - len(index),
         batches_s=batch_steps(_within(steps, index), replayed, ranks) if replayed else None,
     )
+    if not replayed:
+        return found
+    return _of_like_batches(found, _within(steps, index), kept, solo, index, replayed)
+
+
+def _of_like_batches(
+    found: Cycles,
+    steps: pd.DataFrame,
+    kept: pd.DataFrame,
+    solo: pd.DataFrame,
+    index: pd.MultiIndex,
+    replayed: Mapping[int, int],
+) -> Cycles:
+    """Each rung's times on batches as long as those of the cycle's train steps."""
+    fit = fit_length(replayed_rows(steps, replayed))
+    error_s = ring_error_s(replayed_rows(steps, replayed, ("unsynced", "solo")), fit)
+    train = rank_rows(steps, kept, "train")
+    unlike = fit is not None or error_s > 0
+    wait_s = float(train["data_wait_s"].mean()) if unlike and len(train) else None
+    found = replace(found, ring_error_s=error_s, wait_s=wait_s)
+    if fit is None or not len(train):
+        return found
+    together = {
+        rung: kept[(kept["rung"] == rung).to_numpy()] for rung in ("train", "cached", "unsynced")
+    }
+    shifts = {
+        rung: _job_shift(fit, together["train"], together[rung], index)
+        for rung in ("cached", "unsynced")
+    }
+    lengths = [together[r]["elements"].to_numpy(dtype=np.float64) for r in ("train", "cached")]
+    if all(len(one) and (one > 0).all() for one in lengths):
+        error_s = math.hypot(error_s, fit.error_s(lengths[0], lengths[1]))
+    ranks = found.unsynced_s.shape[1]
+    apart = rank_rows(steps, kept, "unsynced")
+    return replace(
+        found,
+        ring_error_s=error_s,
+        cached_s=found.cached_s + shifts["cached"],
+        slowest_s=found.slowest_s + shifts["unsynced"],
+        unsynced_s=found.unsynced_s + _rank_shift(fit, train, apart, index, ranks),
+        solo_s=found.solo_s + _rank_shift(fit, train, solo, index, ranks),
+    )
+
+
+def _job_shift(
+    fit: LengthFit, train: pd.DataFrame, rung: pd.DataFrame, index: pd.MultiIndex
+) -> Array:
+    shift = like_train(fit, train, rung, ["launch", "cycle"]).reindex(index)
+    return np.asarray(shift.fillna(0.0), dtype=np.float64)
+
+
+def _rank_shift(
+    fit: LengthFit, train: pd.DataFrame, rung: pd.DataFrame, index: pd.MultiIndex, ranks: int
+) -> Array:
+    table = like_train(fit, train, rung, ["launch", "cycle", "rank"]).unstack("rank")
+    table = table.reindex(index=index, columns=range(ranks)).fillna(0.0)
+    return np.asarray(table, dtype=np.float64)
 
 
 def _index(rows: pd.DataFrame) -> pd.MultiIndex:

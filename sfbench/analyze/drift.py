@@ -35,6 +35,8 @@ class SoloBasis:
     log_launches: Array
     """log(sum of solo steps / sum of train steps) of each launch: a mean of the cycles' own
     logarithms would weigh a rare long step too little."""
+    ring_error: float = 0.0
+    """Half of the 95 % interval of what kept batches say of all batches, as a ratio of a step."""
 
 
 def solo_basis(cycles: Cycles, slow: int | None) -> SoloBasis | None:
@@ -52,6 +54,7 @@ def solo_basis(cycles: Cycles, slow: int | None) -> SoloBasis | None:
     return SoloBasis(
         log_cycles=tuple(np.log(solo_s[here] / train_s[here]) for here in groups),
         log_launches=np.log([solo_s[here].sum() / train_s[here].sum() for here in groups]),
+        ring_error=cycles.ring_error_s / float(solo_s.mean()),
     )
 
 
@@ -65,7 +68,16 @@ def drift_corrected(devices: int, batch: float, here: SoloBasis, one: SoloBasis)
     if devices == 1:
         return Interval(value=1.0, low=1.0, high=1.0)
     value = batch * math.exp(float(here.log_launches.mean() - one.log_launches.mean()))
-    return ratio_interval(value, difference_spread(_spread(here), _spread(one)))
+    known = ratio_interval(value, difference_spread(_spread(here), _spread(one)))
+    return _of_all_batches(known, math.hypot(here.ring_error, one.ring_error))
+
+
+def _of_all_batches(known: Interval, error: float) -> Interval:
+    if known.low is None or known.high is None or not error:
+        return known
+    value = known.value
+    below, above = (math.hypot(math.log(end / value), error) for end in (known.low, known.high))
+    return Interval(value=value, low=value * math.exp(-below), high=value * math.exp(above))
 
 
 def _spread(basis: SoloBasis) -> Spread | None:

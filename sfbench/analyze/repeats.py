@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from sfbench.analyze.intervals import Array
+from sfbench.common.schema import Rung
 
 RARE = 0.05
 """Part of the steps that counts as rare."""
@@ -30,15 +31,19 @@ def batch_steps(steps: pd.DataFrame, kept: Mapping[int, int], ranks: int) -> Arr
     ``steps`` and ``kept`` as in ``unevenness``. One row for each (launch, place in the ring) that
     all ranks came to.
     """
-    rows = _replayed(steps, kept)
+    rows = replayed_rows(steps, kept)
     means = rows.groupby(["launch", "batch", "rank"])["step_s"].mean().unstack("rank")
     table: Array = means.reindex(columns=range(ranks)).dropna().to_numpy(dtype=np.float64)
     return table
 
 
-def _replayed(steps: pd.DataFrame, kept: Mapping[int, int]) -> pd.DataFrame:
-    """Measured unsynced steps, with the place of their batch in the ring as ``batch``."""
-    rows = steps[((steps["rung"] == "unsynced") & (steps["block"] >= 0)).to_numpy()]
+def replayed_rows(
+    steps: pd.DataFrame, kept: Mapping[int, int], rungs: Sequence[Rung] = ("unsynced",)
+) -> pd.DataFrame:
+    """Measured steps on rungs where no rank waits for another (``solo``: of the rank whose turn it
+    was), with the place of their batch in the ring as ``batch``."""
+    own = (steps["rung"] != "solo") | (steps["turn"] == steps["rank"])
+    rows = steps[(steps["rung"].isin(rungs) & own & (steps["block"] >= 0)).to_numpy()]
     rows = rows[rows["launch"].map(kept).fillna(0).to_numpy() > 0]
     block = rows.groupby(["launch", "block", "rank"])
     place = rows["step"] - block["step"].transform("min")
@@ -57,7 +62,7 @@ def unevenness(steps: pd.DataFrame, kept: Mapping[int, int]) -> Unevenness | Non
     each block's mean is taken off: (B - W) / (B + (k - 1) W) with B and W the mean squares between
     and within groups of k (Shrout and Fleiss 1979, one-way).
     """
-    rows = _replayed(steps, kept)
+    rows = replayed_rows(steps, kept)
     if not len(rows):
         return None
     block_mean = rows.groupby(["launch", "block", "rank"])["step_s"].transform("mean")

@@ -28,7 +28,7 @@ import numpy as np
 
 from sfbench.analyze.cycles import Cycles
 from sfbench.analyze.intervals import Array, Spread, mean_interval, spread, widened
-from sfbench.analyze.parts import PARTS
+from sfbench.analyze.parts import DATA, PARTS, Part
 from sfbench.analyze.quantities import NO_STALLS, Quantity, quantities
 from sfbench.analyze.slow import Picked
 from sfbench.common.schema import Interval, Rung, Share, TimeShare
@@ -39,6 +39,9 @@ SYSTEMATIC = 0.005
 Blocks that agree with each other can be wrong alike: by the probe's own work, of which its budget
 allows so much of a step of 10 ms, and by what a rung does to caches and queues.
 """
+
+SAMPLED = frozenset({"train", "solo"})
+"""Terms that compare the kept batches with all others, where a part has one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,19 +82,38 @@ def time_shares(
     if not len(used.train_s):
         return None
     known = quantities(used, unavailable, stalls_s)
+    step_s = float(used.train_s.mean()) + stalls_s.value
     ratios, seconds = {}, {}
     for part in PARTS:
         found = known.part(part.terms)
         unknown = Share(reason=known.reason(part.rungs))
-        ratios[part.id] = unknown if found is None else _ratio(found, used, stalls_s.value)
-        seconds[part.id] = unknown if found is None else _seconds(found, used)
+        ratios[part.id] = seconds[part.id] = unknown
+        if found is not None:
+            ratios[part.id] = _of_all_batches(
+                _ratio(found, used, stalls_s.value), part, used, step_s
+            )
+            seconds[part.id] = _of_all_batches(_seconds(found, used), part, used, 1.0)
     return Shares(
         time_share=TimeShare(**ratios),
         seconds=TimeShare(**seconds),
-        step_s=float(used.train_s.mean()) + stalls_s.value,
+        step_s=step_s,
         cycles=len(used.train_s),
         slow=_slow_rank(known.picked, used),
     )
+
+
+def _of_all_batches(share: Share, part: Part, used: Cycles, step_s: float) -> Share:
+    """With the sampling error of the kept batches, in what compares them with others.
+
+    Loading is measured twice, by the rungs and by the wait for batches: where batches are of unlike
+    length its interval takes in both.
+    """
+    if not SAMPLED.isdisjoint(part.terms) and used.ring_error_s:
+        share = _widened(share, used.ring_error_s / step_s)
+    if part.id != DATA.id or used.wait_s is None or share.low is None or share.high is None:
+        return share
+    wait = used.wait_s / step_s
+    return replace(share, low=min(share.low, wait), high=max(share.high, wait))
 
 
 def _complete(cycles: Cycles) -> Cycles:
@@ -101,14 +123,14 @@ def _complete(cycles: Cycles) -> Cycles:
         keep &= np.isfinite(values) | ~np.isfinite(values).any()
     for table in (cycles.unsynced_s, cycles.solo_s):
         keep &= np.isfinite(table).any(axis=1) | ~np.isfinite(table).any()
-    return Cycles(
+    return replace(
+        cycles,
         launch=cycles.launch[keep],
         train_s=cycles.train_s[keep],
         cached_s=cycles.cached_s[keep],
         slowest_s=cycles.slowest_s[keep],
         unsynced_s=cycles.unsynced_s[keep],
         solo_s=cycles.solo_s[keep],
-        batches_s=cycles.batches_s,
     )
 
 
@@ -148,8 +170,15 @@ def _systematic(noise: Array) -> float:
 
 
 def _share(value: float, spread: Spread | None, systematic: float) -> Share:
-    interval = widened(mean_interval(value, spread), systematic)
-    return Share(value=interval.value, low=interval.low, high=interval.high)
+    interval = mean_interval(value, spread)
+    share = Share(value=interval.value, low=interval.low, high=interval.high)
+    return _widened(share, systematic)
+
+
+def _widened(share: Share, error: float) -> Share:
+    assert share.value is not None
+    known = widened(Interval(value=share.value, low=share.low, high=share.high), error)
+    return Share(value=known.value, low=known.low, high=known.high)
 
 
 def _spread(values: Array, used: Cycles) -> Spread | None:

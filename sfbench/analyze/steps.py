@@ -22,8 +22,9 @@ def job_steps(steps: pd.DataFrame) -> pd.DataFrame:
     of launch and step: ``launch``, ``round``, ``devices``, ``step``, ``block``, ``cycle``,
     ``rung``, ``warmup`` as there; ``step_s`` mean over ranks (all-reduce keeps them together),
     ``slowest_s`` maximum over ranks, ``busy_s`` minimum over ranks of the step without its wait for
-    data, ``samples`` sum over ranks, and ``other``: some ranks validated or saved in this step and
-    others waited, so that it is no ordinary one. Where all did, it is in no rank's ``step_s``.
+    data, ``samples`` sum over ranks, ``elements`` maximum over ranks (0: not known on some), and
+    ``other``: some ranks validated or saved in this step and others waited, so that it is no
+    ordinary one. Where all did, it is in no rank's ``step_s``.
 
     A step that was not measured on every rank is left out.
     """
@@ -40,6 +41,9 @@ def job_steps(steps: pd.DataFrame) -> pd.DataFrame:
     job["slowest_s"] = _reduce(np.maximum, step_s, starts)
     job["busy_s"] = _reduce(np.minimum, step_s - rows["data_wait_s"].to_numpy(), starts)
     job["samples"] = _reduce(np.add, rows["samples"].to_numpy(dtype=np.float64), starts)
+    elements = rows["elements"].to_numpy(dtype=np.float64)
+    known = _reduce(np.minimum, elements, starts) > 0
+    job["elements"] = np.where(known, _reduce(np.maximum, elements, starts), 0.0)
     busy = (rows["other_s"].to_numpy() > 0).astype(np.float64)
     ranks_busy = _reduce(np.add, busy, starts)
     job["other"] = (ranks_busy > 0) & (ranks_busy < counts)

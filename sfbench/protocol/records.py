@@ -34,12 +34,15 @@ NODE_FOLDER = "SFBENCH_NODE_FOLDER"
 # fetch or forward, without other_s; the others are seconds after host_s (nan: no such forward).
 # saved_s is what saving took of other_s; pass_started is the number of
 # passes over the training data that began.
+# elements: numbers in the tensors of the step's batches, on measured steps, where batches are of
+# unlike length; else 0.
 STEP_COLUMNS = (
     "rank", "step", "block", "cycle", "rung", "turn", "measured",
     "start_s", "step_s", "data_wait_s", "other_s", "samples",
     "forward_s", "update_s",
     "host_s", "between_s", "forward_began_s", "forward_ended_s", "update_ended_s",
     "saved_s", "pass_started",
+    "elements",
 )  # fmt: skip
 
 # Columns of the heartbeat table shared by the ranks of one node and their launcher (float64,

@@ -24,6 +24,8 @@ class Fetch(NamedTuple):
     started: bool = False
     left: bool = False
     """With started: the loader's iterator before this one was left before its end."""
+    elements: int = 0
+    """Numbers in the batch's tensors; 0: nobody looked."""
 
 
 class Forward(NamedTuple):

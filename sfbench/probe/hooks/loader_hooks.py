@@ -28,7 +28,7 @@ from sfbench.probe.hooks.passes import Source, pass_length, under_way
 from sfbench.probe.hooks.pulse import Depth, Pulse
 from sfbench.probe.hooks.taps import Listener, Make, Taps
 from sfbench.probe.hooks.weak import WeakTable
-from sfbench.probe.replaying.batch import samples_in
+from sfbench.probe.replaying.batch import elements_in, samples_in
 from sfbench.probe.replaying.replay import RungReplay
 from sfbench.protocol.feeding import Batches
 
@@ -179,6 +179,8 @@ class LoaderHooks:
         pulse, depth, by_id = self._pulse, self.depth, self.sources.by_id
         main, ident, graded = pulse.main, threading.get_ident, torch.is_grad_enabled
         ordinary, tell, ask = pulse.ordinary, pulse.tell, pulse.ask
+        ring = self._replay.ring
+        unlike = ring is not None and ring.unlike
 
         def next_batch(iterator: Any) -> Any:
             if depth.value:
@@ -204,10 +206,12 @@ class LoaderHooks:
             known = counts.popleft() if counts else None
             source.samples = samples = samples_in(batch) if known is None else known
             source.batches += 1
+            ended = _now()
+            size = elements_in(batch) if unlike else 0
             if grad and key in ordinary and ident() == main:
-                tell(_new(Fetch, (key, began, _now(), samples, True, True, False, False)))
+                tell(_new(Fetch, (key, began, ended, samples, True, True, False, False, size)))
             else:
-                ask(Fetch(key, began, _now(), samples, ident() == main, grad))
+                ask(Fetch(key, began, ended, samples, ident() == main, grad, elements=size))
             return batch
 
         return next_batch
@@ -252,10 +256,11 @@ class LoaderHooks:
             source.left = left - 1
             began = _now()
             batch, samples = take(key)
+            size = ring.elements
             if key in ordinary and ident() == main:
-                tell(_new(Fetch, (key, began, _now(), samples, True, True, False, False)))
+                tell(_new(Fetch, (key, began, _now(), samples, True, True, False, False, size)))
             else:
-                ask(Fetch(key, began, _now(), samples, ident() == main, True))
+                ask(Fetch(key, began, _now(), samples, ident() == main, True, elements=size))
             return batch
 
         return next_batch

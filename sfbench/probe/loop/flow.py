@@ -43,6 +43,8 @@ class StepEnd(NamedTuple):
     forward_s: float
     update_s: float
     host: HostTimes = HostTimes()
+    elements: int = 0
+    """Numbers in the batches' tensors; 0 where nobody looked."""
 
 
 @dataclass(slots=True)
@@ -51,6 +53,7 @@ class _Sums:
     other_s: float = 0.0
     samples: int = 0
     fetches: int = 0
+    elements: int = 0
     forward_s: float = 0.0
     update_s: float = 0.0
     between_s: float | None = None
@@ -258,6 +261,8 @@ class Flow:
         samples = event.samples if self._by_fetch else 0
         self._sums.samples += samples
         self._sums.fetches += fetches
+        self._sums.elements += event.elements
+        self._unused.elements += event.elements
         self._unused.samples += samples
         self._unused.fetches += fetches
 
@@ -271,6 +276,7 @@ class Flow:
         if event.left or self._pass_began is not None:
             sums.samples -= unused.samples
             sums.fetches -= unused.fetches
+            sums.elements -= unused.elements
         if self._pass_began is not None and unused.fetches:
             sums.wait_s -= unused.wait_s
             sums.other_s += event.began - self._pass_began
@@ -331,7 +337,7 @@ class Flow:
         self._on_step(
             StepEnd(
                 event.mark, sums.wait_s, sums.other_s, sums.samples, sums.fetches,
-                sums.forward_s, sums.update_s, self._host_times(sums, event),
+                sums.forward_s, sums.update_s, self._host_times(sums, event), sums.elements,
             )
         )  # fmt: skip
 

@@ -57,7 +57,7 @@ class StepTable:
                 (
                     self._rank, first + place, command.block, command.cycle, command.rung,
                     command.turn, measured, times[place], step_s, step.data_wait_s, step.other_s,
-                    step.samples, forward_s, update_s, *_on_host(step.host),
+                    step.samples, forward_s, update_s, *_on_host(step.host), step.elements,
                 )
             )  # fmt: skip
             if place >= command.skip and not excluded:
@@ -71,7 +71,7 @@ class StepTable:
 
 
 def _on_host(times: HostTimes) -> tuple[float, ...]:
-    """The last columns: when the step began, and the others in seconds after that."""
+    """When the step began, and the others in seconds after that."""
     forward = times.forward_began > 0.0
     return (
         times.began,

@@ -80,6 +80,21 @@ def samples_in(batch: Any) -> int:
     return max(sizes, key=sizes.__getitem__) if sizes else 0
 
 
+def elements_in(batch: Any) -> int:
+    """Numbers in all tensors of a batch. Where batches are of unlike length in every step: those of
+    the usual kinds are looked into without a further call."""
+    total, parts = 0, [batch]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, torch.Tensor):
+            total += 0 if part.is_nested else part.numel()
+        elif type(part) in _PLAIN:
+            parts.extend(part.values() if type(part) is dict else part)
+        else:
+            total += sum(tensor.numel() for tensor in tensors(part))
+    return total
+
+
 def nbytes(batch: Any) -> int:
     """Bytes of all tensors of a batch."""
     return sum(t.numel() * t.element_size() for t in tensors(batch))

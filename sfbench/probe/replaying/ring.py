@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from sfbench.common.schema import Rung
-from sfbench.probe.replaying.batch import nbytes, samples_in, tensors
+from sfbench.probe.replaying.batch import elements_in, nbytes, samples_in, tensors
 from sfbench.probe.replaying.memory import is_out_of_memory
 from sfbench.probe.replaying.resize import SCALES, pinned, resized
 
@@ -34,6 +34,7 @@ class _Entry:
 
     def __init__(self, batch: Any, samples: int) -> None:
         self.samples = samples
+        self.elements = elements_in(batch)
         self._pristine = _clone(batch)
         self.renew()
 
@@ -68,6 +69,10 @@ class Ring:
         self.serving: dict[Hashable, list[_Entry]] = {}
         """What is handed out of each loader just now: always the same dict."""
         self._resized: dict[tuple[Hashable, Rung], list[_Entry]] = {}
+        self.unlike = False
+        """Batches of one loader were seen to differ in length."""
+        self.elements = 0
+        """Numbers in the batch handed out last."""
 
     def keep(self, key: Hashable, batch: Any, samples: int) -> None:
         """Copy a batch, while there is room for one more of this loader."""
@@ -89,6 +94,7 @@ class Ring:
             self._refused = self.lacks_memory = True
             return
         kept.append(entry)
+        self.unlike = self.unlike or entry.elements != kept[0].elements
         self.on_device = self.on_device or any(t.device.type != "cpu" for t in entry.tensors)
 
     @property
@@ -137,6 +143,7 @@ class Ring:
         entry = kept[place % len(kept)]
         if tuple(map(version_of, entry.tensors)) != entry.versions:
             entry.renew()
+        self.elements = entry.elements
         return entry.make(), entry.samples
 
 
