@@ -221,12 +221,8 @@ class LoaderHooks:
 
         In every step: as few calls as can be.
         """
-        load, ring, pulse, depth = (
-            self._loading(original),
-            self._replay.ring,
-            self._pulse,
-            self.depth,
-        )
+        load, ring = self._loading(original), self._replay.ring
+        pulse, depth = self._pulse, self.depth
         if ring is None:
             return load
         main, ident, graded, by_id = (
