@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from sfbench.analyze import traces
 from sfbench.analyze.drift import drift_corrected
 from sfbench.analyze.efficiency import efficiency
 from sfbench.analyze.epoch_time import epoch_time
@@ -154,6 +155,8 @@ def _point(sweep: _Sweep, devices: int) -> Point:
 def _alone(sweep: _Sweep, measured: MeasuredPoint) -> Point:
     """A point by itself, not yet compared with 1 device."""
     rate, devices, stall_error = measured.rate, measured.devices, measured.stall_error
+    steps = _steps_of(sweep, measured)
+    peaks = traces.peak_memory(measured.launches)
     return Point(
         devices=devices,
         status="ok",
@@ -173,7 +176,7 @@ def _alone(sweep: _Sweep, measured: MeasuredPoint) -> Point:
         stalls_seen_up_to_steps=_longest_launch(sweep, measured),
         epoch=epoch_time(measured),
         slow_rank=measured.slow_rank,
-        ranks=measured.ranks,
+        ranks=tuple(replace(r, peak_memory_bytes=peaks.get(r.rank)) for r in measured.ranks),
         step_quantiles=measured.quantiles,
         loop=next(m.record.loop for m in measured.launches if m.record),
         warnings=(
@@ -181,6 +184,10 @@ def _alone(sweep: _Sweep, measured: MeasuredPoint) -> Point:
             *restless(measured, sweep.labelled.restless),
             *measured_warnings(sweep.plan, measured),
         ),
+        all_reduce=traces.reduce_times(measured.launches),
+        batch_times=traces.batch_times(steps) if devices == 1 else (),
+        beginning=traces.beginning(steps),
+        own_steps=traces.own_steps(steps),
     )
 
 
@@ -189,12 +196,16 @@ def _longest_launch(sweep: _Sweep, measured: MeasuredPoint) -> int:
     return int(steps["step"].max()) + 1
 
 
-def _warmup_steps(sweep: _Sweep, measured: MeasuredPoint) -> int:
-    """The longest warmup among the launches."""
+def _steps_of(sweep: _Sweep, measured: MeasuredPoint) -> pd.DataFrame:
     steps = sweep.labelled.steps
     wanted = [m.plan.index for m in measured.launches]
-    warmup = steps["warmup"] & steps["launch"].isin(wanted)
-    rows = steps.loc[warmup.to_numpy(), ["launch", "step"]]
+    return steps[steps["launch"].isin(wanted).to_numpy()]
+
+
+def _warmup_steps(sweep: _Sweep, measured: MeasuredPoint) -> int:
+    """The longest warmup among the launches."""
+    steps = _steps_of(sweep, measured)
+    rows = steps.loc[steps["warmup"].to_numpy(), ["launch", "step"]]
     return int(rows.groupby("launch")["step"].nunique().max()) if len(rows) else 0
 
 

@@ -49,6 +49,8 @@ __all__ = [
     "SCHEMA",
     "STEP_COLUMNS",
     "AllReduceTime",
+    "BatchTime",
+    "Beginning",
     "CheckResult",
     "CodeRoot",
     "Diagnosis",
@@ -60,6 +62,7 @@ __all__ = [
     "LaunchSummary",
     "LoopInfo",
     "ModuleFile",
+    "OwnSteps",
     "Point",
     "ProbeOptions",
     "RankFailure",
@@ -132,6 +135,36 @@ class RankResult:
     solo_step_s: float | None
     data_wait_s: float | None
     """Mean time per step that the script waited for the loader."""
+    peak_memory_bytes: int | None = None
+    """Most device memory allocated in measured train steps; None without an accelerator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """The first steps of the first launch, and where measuring could begin."""
+
+    step_s: tuple[float, ...]
+    """Median over ranks, in order."""
+    warmup_steps: int
+    """So many of them were left out of every figure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSteps:
+    """What each rank needs for a step by itself, without gradient sync, over the sweep."""
+
+    first_rank: tuple[int, ...]
+    """Each row holds the ranks from this one up to the next row's: the slowest of them."""
+    step_s: tuple[tuple[float | None, ...], ...]
+    """By row, then by stretch of the sweep in order; None where a rank has no such step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTime:
+    """One device's step at another batch size."""
+
+    samples: float
+    step_s: Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +274,12 @@ class Point:
     launches: tuple[LaunchSummary, ...] = ()
     loop: LoopInfo | None = None
     warnings: tuple[str, ...] = ()
+    all_reduce: tuple[AllReduceTime, ...] = ()
+    """The job's gradient buckets, reduced alone, smallest first: medians over launches."""
+    batch_times: tuple[BatchTime, ...] = ()
+    """At 1 device, smallest first; empty where other batch sizes were not tried."""
+    beginning: Beginning | None = None
+    own_steps: OwnSteps | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

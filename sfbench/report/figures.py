@@ -46,7 +46,7 @@ def throughput(result: SweepResult) -> Figure:
             linewidth=1.2,
             label="ideal",
         )
-        _line(axes, counts, [p.samples_per_s for p in points], "measured")
+        draw_line(axes, counts, [p.samples_per_s for p in points], "measured")
         _failed_marks(axes, result, [p.devices for p in result.points])
         axes.set_ylabel("samples/s")
         axes.set_xlabel("devices")
@@ -56,7 +56,7 @@ def throughput(result: SweepResult) -> Figure:
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.legend(loc="upper left", handlelength=2.2)
 
-    return _figure(draw)
+    return in_style(draw)
 
 
 def efficiencies(result: SweepResult) -> Figure:
@@ -66,7 +66,7 @@ def efficiencies(result: SweepResult) -> Figure:
         places = {p.devices: i for i, p in enumerate(result.points)}
         points = [p for p in result.points if p.efficiency is not None]
         axes.axhline(1.0, color=COLOURS["muted"], linestyle=(0, (4, 3)), linewidth=1.2)
-        _line(axes, [places[p.devices] for p in points], [p.efficiency for p in points], "_")
+        draw_line(axes, [places[p.devices] for p in points], [p.efficiency for p in points], "_")
         for point in points:
             _efficiency_label(axes, point, places[point.devices])
         _limits(axes, points, places)
@@ -78,7 +78,7 @@ def efficiencies(result: SweepResult) -> Figure:
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.set_xlabel("devices")
 
-    return _figure(draw)
+    return in_style(draw)
 
 
 def step_times(result: SweepResult) -> Figure:
@@ -89,13 +89,13 @@ def step_times(result: SweepResult) -> Figure:
         for row, point in enumerate(points):
             if point.step_quantiles is not None:
                 _spread(axes, row, point.step_quantiles)
-        _rows(axes, [_count(p) for p in points])
+        _rows(axes, [device_count(p) for p in points])
         axes.set_xlim(*_step_range([p.step_quantiles for p in points if p.step_quantiles]))
         axes.set_xlabel("step time, ms")
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.grid(axis="x")
 
-    return _figure(draw, rows=sum(p.step_quantiles is not None for p in result.points))
+    return in_style(draw, rows=sum(p.step_quantiles is not None for p in result.points))
 
 
 def step_parts(result: SweepResult) -> Figure:
@@ -110,7 +110,7 @@ def step_parts(result: SweepResult) -> Figure:
                 _hatched(axes, row, 0.0, 1.0, label=UNKNOWN_PARTS)
             else:
                 _stacked(axes, row, point.time_share, parts)
-        _rows(axes, [_count(p) for p in points])
+        _rows(axes, [device_count(p) for p in points])
         axes.set_xlim(0, 1)
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
         handles, labels = axes.get_legend_handles_labels()
@@ -126,7 +126,7 @@ def step_parts(result: SweepResult) -> Figure:
             columnspacing=1.2,
         )
 
-    return _figure(draw, rows=len(points) + 2)
+    return in_style(draw, rows=len(points) + 2)
 
 
 def _stacked(axes: Axes, row: int, shares: TimeShare, parts: Sequence[Part]) -> None:
@@ -163,7 +163,7 @@ def waterfall(point: Point, one: Point) -> Figure:
         axes.xaxis.set_major_locator(MultipleLocator(0.25 if left <= FAR else 0.5))
         axes.set_xlabel("efficiency")
 
-    return _figure(draw, rows=len(labels) + 2)
+    return in_style(draw, rows=len(labels) + 2)
 
 
 def _falls(axes: Axes, steps: Sequence[Loss]) -> float:
@@ -179,7 +179,7 @@ def _falls(axes: Axes, steps: Sequence[Loss]) -> float:
     return furthest
 
 
-def _figure(draw: Callable[[Axes], None], rows: int | None = None) -> Figure:
+def in_style(draw: Callable[[Axes], None], rows: float | None = None) -> Figure:
     """An empty figure in the report's style, drawn on; ``rows``: as high as so many bars need."""
     height = HEIGHT_IN if rows is None else max(1.3, 0.75 + ROW_IN * rows)
     with rc_context(STYLE):  # type: ignore[arg-type]
@@ -196,13 +196,18 @@ def _measured(result: SweepResult) -> list[Point]:
     return [p for p in result.points if p.samples_per_s is not None]
 
 
-def _line(
-    axes: Axes, places: Sequence[float], values: Sequence[Interval | None], label: str
+def draw_line(
+    axes: Axes,
+    places: Sequence[float],
+    values: Sequence[Interval | None],
+    label: str = "_",
+    scale: float = 1.0,
 ) -> None:
+    """Estimates with their intervals, joined by a line."""
     known = [(x, v) for x, v in zip(places, values, strict=True) if v is not None]
-    middle = [v.value for _, v in known]
-    below = [v.value - v.low if v.low is not None else 0.0 for _, v in known]
-    above = [v.high - v.value if v.high is not None else 0.0 for _, v in known]
+    middle = [scale * v.value for _, v in known]
+    below = [scale * (v.value - v.low) if v.low is not None else 0.0 for _, v in known]
+    above = [scale * (v.high - v.value) if v.high is not None else 0.0 for _, v in known]
     axes.errorbar(
         [x for x, _ in known],
         middle,
@@ -342,5 +347,6 @@ def _label(axes: Axes, row: int, right: float, text: str) -> None:
     )
 
 
-def _count(point: Point) -> str:
+def device_count(point: Point) -> str:
+    """``8 devices``."""
     return "1 device" if point.devices == 1 else f"{point.devices} devices"

@@ -47,6 +47,8 @@ STYLE: dict[str, object] = {
 }
 
 _REFERENCE = re.compile(r"#([\w-]+)")
+_LONG = re.compile(r"-?\d+\.\d{3,}")
+_GEOMETRY = ("d", "transform", "x", "y", "width", "height", "points", "viewBox")
 _LINKS = ("href", "clip-path", "fill", "stroke", "style")
 
 
@@ -64,6 +66,7 @@ def to_svg(figure: Figure, *, key: str, title: str, description: str) -> Markup:
     for name in ("metadata", "style"):
         _drop(root, name)
     _own_identifiers(root, key)
+    _shorten(root)
     _name(root, key, title, description)
     text = ElementTree.tostring(root, encoding="unicode")
     for variable, colour in COLOURS.items():
@@ -83,6 +86,20 @@ def _drop(root: ElementTree.Element, tag: str) -> None:
     for parent in root.iter():
         for child in parent.findall(tag):
             parent.remove(child)
+
+
+def _shorten(root: ElementTree.Element) -> None:
+    """Hundredths of a point are finer than any screen."""
+    for element in root.iter():
+        for name in _GEOMETRY:
+            if name in element.attrib:
+                element.attrib[name] = _LONG.sub(
+                    _hundredths, " ".join(element.attrib[name].split())
+                )
+
+
+def _hundredths(match: re.Match[str]) -> str:
+    return f"{float(match[0]):.2f}".rstrip("0").rstrip(".")
 
 
 def _own_identifiers(root: ElementTree.Element, key: str) -> None:

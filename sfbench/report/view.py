@@ -14,7 +14,8 @@ from sfbench.common.schema import (
     SweepResult,
 )
 from sfbench.report.comparison import Comparison, compare
-from sfbench.report.drawings import FigureView, distributions, drawings, where_time_goes
+from sfbench.report.drawings import FigureView, Grid, distributions, drawings, where_time_goes
+from sfbench.report.drawings_of_steps import memory_grid, step_drawings
 from sfbench.report.fixes import Fixes, fixes
 from sfbench.report.hero import Hero, hero
 from sfbench.report.properties import Fact, sweep_facts
@@ -106,6 +107,8 @@ class ResultView:
     where: tuple[FigureView, ...]
     """Where the time goes."""
     distributions: tuple[FigureView, ...]
+    memory: Grid | None
+    """Beside the batch; None where no device told."""
     fixes: Fixes
     checks: tuple[CheckResult, ...]
     """Failures first."""
@@ -133,7 +136,8 @@ def result_view(result: SweepResult, key: str, baseline: SweepResult | None) -> 
         plain=any(p.efficiency_from == "solo-rung" for p in result.points),
         missing=tuple(_missing(result)),
         where=drawings(where_time_goes(result), result, key),
-        distributions=drawings(distributions(result), result, key),
+        distributions=drawings((*distributions(result), *step_drawings(result)), result, key),
+        memory=memory_grid(result),
         fixes=fixes(result),
         checks=tuple(sorted(result.checks, key=lambda c: _CHECK_ORDER.index(c.status))),
         ranks=tuple(_ranks(p) for p in result.points if p.ranks),

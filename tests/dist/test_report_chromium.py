@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import axe_core_python
+import golden_results
 import pytest
 from PIL import Image, ImageStat
 from pypdf import PdfReader
@@ -216,3 +217,43 @@ def test_a_print_holds_what_is_folded_on_the_screen(report: Path, tmp_path: Path
     for words in ("Looked for and not found", "The worth is", "The numbers", "waits for data"):
         assert words in text
     assert "The worth is measured: the cause was" in text
+
+
+# Holds many pages in windows of two widths, so that one browser measures all of them.
+FRAMES = """<!DOCTYPE html><html><body style="margin:0">{frames}
+<script>
+window.onload = () => {{
+  const wide = [...document.querySelectorAll("iframe")].filter((frame) => {{
+    const page = frame.contentDocument.documentElement;
+    return page.scrollWidth > page.clientWidth || page.querySelector("h1, h2") === null;
+  }});
+  document.body.dataset.wide = wide.map((frame) => frame.title).join(" ") || "none";
+  document.body.dataset.seen = document.querySelectorAll("iframe").length;
+}};
+</script></body></html>"""
+
+
+WIDEST = ("failed", "straggler", "many-ranks", "comparison", "gate", "hostile")
+
+
+def test_no_kind_of_result_scrolls_sideways(tmp_path: Path) -> None:
+    for name in WIDEST:
+        write_whole(tmp_path / f"{name}.html", golden_results.PAGES[name]())
+    frames = [
+        f'<iframe title="{name}-{width}" src="{name}.html" style="width:{width}px"></iframe>'
+        for name in WIDEST
+        for width in (360, 1280)
+    ]
+    (tmp_path / "all.html").write_text(FRAMES.format(frames="\n".join(frames)))
+
+    shown = browse(
+        tmp_path / "all.html",
+        tmp_path,
+        "--allow-file-access-from-files",
+        "--virtual-time-budget=30000",
+        "--dump-dom",
+    )
+
+    assert f'data-seen="{len(frames)}"' in shown.dom
+    assert 'data-wide="none"' in shown.dom, re.findall(r'data-wide="[^"]*"', shown.dom)
+    assert "alert" not in shown.console

@@ -22,6 +22,8 @@ SECTIONS = {
     "A time share": schema.Share,
     "ranks": schema.RankResult,
     "step_quantiles": schema.StepQuantiles,
+    "beginning": schema.Beginning,
+    "own_steps: what each rank needs without gradient sync": schema.OwnSteps,
     "launches": schema.LaunchSummary,
     "loop: what was understood of the training loop": schema.LoopInfo,
     "diagnoses: biggest regain first": schema.Diagnosis,
@@ -41,6 +43,12 @@ def names(section: str) -> set[str]:
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_field_is_documented_and_no_other(section: str) -> None:
     assert names(section) == {field.name for field in dataclasses.fields(SECTIONS[section])}
+
+
+def test_what_the_report_draws_is_documented() -> None:
+    drawn = (schema.BatchTime, schema.AllReduceTime)
+    fields = {field.name for one in drawn for field in dataclasses.fields(one)}
+    assert names("batch_times and all_reduce") == fields
 
 
 def test_every_column_is_documented_and_no_other() -> None:
