@@ -18,7 +18,8 @@ PHASES = ("data_wait_s", "forward_s", "backward_s", "update_s")
 class Phases:
     """Mean seconds per step of each rank on one rung. Each shape (R,), nan where a rank has none.
 
-    On CUDA forward and update are what the host takes to launch them.
+    On accelerators by the device's clock: forward and update of the steps that pass unmeasured
+    before a block, so that no measured step carries the marks.
     """
 
     step_s: Array
@@ -45,21 +46,30 @@ def steady_rows(steps: pd.DataFrame, rung: Rung) -> pd.DataFrame:
     return steps[keep.to_numpy()]
 
 
+def _marked_rows(steps: pd.DataFrame, rung: Rung) -> pd.DataFrame:
+    """Unmeasured rows of one rung whose phases were marked."""
+    keep = steps["forward_s"].notna() & ~steps["warmup"] & (steps["rung"] == rung)
+    keep &= steps["other_s"] <= 0
+    if rung == "solo":
+        keep &= steps["turn"] == steps["rank"]
+    return steps[keep.to_numpy()]
+
+
 def phases(steps: pd.DataFrame, rung: Rung) -> Phases:
     """Mean over the steady steps of a rung, by rank."""
     rows = steady_rows(steps, rung)
     ranks = int(steps["devices"].iloc[0]) if len(steps) else 0
-    count = np.bincount(rows["rank"], minlength=ranks).astype(np.float64)
+    marked = rows if rows["forward_s"].notna().any() else _marked_rows(steps, rung)
 
-    def mean(column: str) -> Array:
+    def mean(rows: pd.DataFrame, column: str) -> Array:
+        count = np.bincount(rows["rank"], minlength=ranks).astype(np.float64)
         total = np.bincount(rows["rank"], weights=rows[column].to_numpy(), minlength=ranks)
         with np.errstate(invalid="ignore"):
             answer: Array = total / count
         return answer
 
-    step_s, wait_s, forward_s, update_s = map(
-        mean, ("step_s", "data_wait_s", "forward_s", "update_s")
-    )
+    step_s, wait_s = mean(rows, "step_s"), mean(rows, "data_wait_s")
+    forward_s, update_s = mean(marked, "forward_s"), mean(marked, "update_s")
     return Phases(
         step_s=step_s,
         data_wait_s=wait_s,

@@ -36,6 +36,7 @@ from sfbench.probe.replaying.memory import is_out_of_memory
 from sfbench.probe.replaying.resize import SCALES
 from sfbench.probe.replaying.weights import checksum
 from sfbench.probe.state import State
+from sfbench.probe.stop import Refused
 from sfbench.protocol import record_file
 from sfbench.protocol.evidence import RankEvidence
 
@@ -68,6 +69,30 @@ def all_reduce_times(state: State) -> tuple[AllReduceTime, ...]:
     return time_all_reduce(
         state.control, model.process_group, model.device, sizes, state.clock.accelerator
     )
+
+
+def refuse_unsteady(state: State) -> None:
+    """Where every step of the job on some rank held what is not the job's: no figure is true.
+
+    Raises:
+        Refused: that is so. All ranks come here, and raise alike.
+    """
+    steps = state.steps
+    told = state.control.all_gather((steps.measured, steps.recompiled, steps.excluded))
+    rank = next((r for r, seen in enumerate(told) if seen[0] == 0), None)
+    if rank is None or not (told[rank][1] or told[rank][2]):
+        return
+    raise Refused("unsteady", _COMPILES if told[rank][1] else _VALIDATES)
+
+
+_COMPILES = (
+    "torch.compile compiles anew in every part of the run, long after warmup: its times are not "
+    "the job's. TORCH_LOGS=recompiles tells why; mark sizes that change as dynamic."
+)
+_VALIDATES = (
+    "Every step holds a validation or a save. On an accelerator their time cannot be told from the "
+    "step's: let some steps pass between two of them."
+)
 
 
 def write_record(
@@ -211,6 +236,10 @@ def _record(
     assert state.loop_info is not None
     steps = state.steps
     notes = list(state.notes)
+    if steps.recompiled:
+        notes.append(
+            f"torch.compile compiled anew after warmup: {steps.recompiled} blocks are left out"
+        )
     if state.loop_info.wrapper == "ddp":
         notes += _weight_notes([p.weights for p in payloads if p.weights is not None])
     return LaunchRecord(

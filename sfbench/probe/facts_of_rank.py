@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import torch.distributed as dist
 
@@ -10,6 +10,7 @@ from sfbench.probe.device import home_of, parameters_of
 from sfbench.probe.loop.description import gives, gradient_bytes, is_sharded, samples_seen
 from sfbench.probe.loop.discovery import Loop
 from sfbench.probe.loop.verification import RankFacts
+from sfbench.probe.replaying.unavailable_rungs import unavailable_rungs
 from sfbench.probe.replaying.weights import checksum
 from sfbench.probe.state import State
 from sfbench.probe.stop import Refused
@@ -34,6 +35,19 @@ def rank_facts(state: State, loop: Loop, *, shares: bool) -> RankFacts:
         inputs=tuple(state.replay.fingerprints),
         shares_model=shares,
         device=home_of(parameters_of([anchor]), state.job.device_type).type,
+    )
+
+
+def left_out(state: State, facts: Sequence[RankFacts], *, joins: bool) -> dict[str, str]:
+    """Rungs that this script cannot run, and why. ``joins``: it uses DDP's Join."""
+    assert state.loop_info is not None
+    return unavailable_rungs(
+        state.job.probe.rungs,
+        has_loader=any(fact.loaders for fact in facts),
+        one_reads=not all(fact.loaders for fact in facts),
+        joins=joins,
+        wrapper=state.loop_info.wrapper,
+        python_reducer=any(getattr(m, "_use_python_reducer", False) for m in state.models.models),
     )
 
 

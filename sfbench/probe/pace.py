@@ -43,6 +43,8 @@ FILL_S = 0.2
 MIN_STEPS, MIN_STEPS_SLOW = 4, 2
 """Measured steps of a block; fewer where two cycles would take longer than the budget."""
 MIN_BLOCKS = 3
+PATIENCE = 3.0
+"""After so many budgets without enough of what counts it is over: nothing will come any more."""
 PASS_TRAIN_BLOCKS, PASS_BLOCKS = 8, 4
 """Blocks of ``train``, and of every other rung, where each is visited once."""
 MIN_CYCLES = 2
@@ -327,7 +329,7 @@ class Pace:
             figures.half_width = float(t95(len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs)))
 
     def _enough(self, now_s: float, count: int, least: int) -> bool:
-        if count < least:
+        if count < least and now_s - self._began < PATIENCE * self._options.seconds:
             return False
         if count in LOOKS and self.figures.half_width <= self._options.precision:
             self.figures.stop_reason = "precision"
@@ -336,6 +338,11 @@ class Pace:
             self.figures.stop_reason = "seconds"
             return True
         return False
+
+
+def no_steps(now_s: float) -> BlockFacts:
+    """Of a rank that was parked, or a rung that was left out."""
+    return BlockFacts(now_s=now_s, step_s=(), samples=0.0)
 
 
 def t95(degrees: int) -> float:

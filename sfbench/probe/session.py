@@ -9,24 +9,27 @@ from functools import partial
 from sfbench.common.schema import RUNGS, AllReduceTime, RankJob, Rung
 from sfbench.probe import closing
 from sfbench.probe.checkpace import CheckPace
+from sfbench.probe.countdown import Countdown, Stage
 from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked, script_ended
-from sfbench.probe.facts_of_rank import check_global_batch, rank_facts
+from sfbench.probe.facts_of_rank import check_global_batch, left_out, rank_facts
 from sfbench.probe.hooks.events import Event
 from sfbench.probe.hooks.taps import Taps, apart
 from sfbench.probe.loop.description import checked_loop, describe_loop
 from sfbench.probe.loop.discovery import Loop
 from sfbench.probe.loop.verification import verify, wrapper
-from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace
+from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace, no_steps
+from sfbench.probe.recompiles import compilations
 from sfbench.probe.recording.recorder import Recorder
 from sfbench.probe.replaying.own_memory import KeptWeights, by_the_tool, no_double, ring_is_empty
 from sfbench.probe.replaying.resize import SCALES
 from sfbench.probe.replaying.ring import Ring
-from sfbench.probe.replaying.unavailable_rungs import unavailable_rungs
 from sfbench.probe.so_far import SoFar
 from sfbench.probe.state import Calls, RankId, State
 from sfbench.probe.stop import Refused, StopRun, leave_at_once
 from sfbench.protocol.heartbeat import STEPS, Heartbeat
 
+PHASED: tuple[Rung, ...] = ("cached", "unsynced", "solo")
+"""Where diagnoses compare phases."""
 SETTLE_S = 1.0
 """At most so long do rungs that do not load wait for workers that still do."""
 
@@ -44,8 +47,11 @@ class Session(State):
         self.recorder = Recorder(self, self.joined)
         self.flow.check = partial(checked_loop, self)
         self._begun = False
-        self._quiet = 0
-        """Measured steps that follow those under way, which pass unmeasured; 0: no border yet."""
+        self._countdown = Countdown(self.updates.left)
+        self.unmeasured = True
+        """The next step leads up to the measured ones."""
+        self._compiled = 0
+        """How often torch.compile had compiled when the measured steps began."""
         self._pace: Pace | CheckPace | None = None
         self._weights = KeptWeights(self)
         self._so_far = SoFar()
@@ -55,6 +61,8 @@ class Session(State):
         if self.job.probe.rungs != ("train",):
             self.replay.ring = Ring()
         self._connect(counting=self.flow.loop is not None)
+        if self.inside is not None:
+            self.inside.install(self.taps)
         for hooks in (self.loaders, self.updates, self.models, self.saves, self.collectives):
             hooks.install(self.taps)
         self.recorder.install(self.taps)
@@ -69,6 +77,8 @@ class Session(State):
         """Take all hooks away."""
         self.late.stop()
         self.updates.remove()
+        if self.inside is not None:
+            self.inside.remove()
         self.recorder.close()
         self.keeper.listen(False)
         self.taps.restore()
@@ -129,16 +139,7 @@ class Session(State):
             raise Refused(refusal.kind, refusal.message)
         self.loop_info = describe_loop(self, loop, wrapper(facts))
         check_global_batch(self)
-        self.unavailable = unavailable_rungs(
-            self.job.probe.rungs,
-            has_loader=any(fact.loaders for fact in facts),
-            one_reads=not all(fact.loaders for fact in facts),
-            joins=bool(self.recorder.sync_points.joins),
-            wrapper=self.loop_info.wrapper,
-            python_reducer=any(
-                getattr(m, "_use_python_reducer", False) for m in self.models.models
-            ),
-        )
+        self.unavailable = left_out(self, facts, joins=bool(self.recorder.sync_points.joins))
         rungs = tuple(r for r in self.job.probe.rungs if r not in self.unavailable)
         self.rungs = rungs
         if rungs == ("train",):
@@ -170,11 +171,8 @@ class Session(State):
             self._due()
 
     def _due(self) -> None:
-        """The steps up to here have been made: a block's measured part begins, or a border."""
-        if self._quiet:
-            self.updates.left[0], self._quiet = self._quiet, 0
-            self.keeper.listen(False)
-        elif self.recorder.sync_points.all_come():
+        """The steps up to here have been made: a block's next stage begins, or a border."""
+        if not self._countdown.passes() and self.recorder.sync_points.all_come():
             self._border()
 
     def joined(self) -> None:
@@ -192,7 +190,7 @@ class Session(State):
                 self.finish(ended_early=False)
                 raise StopRun
             if not self._enter(command):
-                facts = _nothing()
+                facts = no_steps(time.perf_counter())
                 continue
             if command.turn in (-1, self.rank):
                 break
@@ -200,30 +198,48 @@ class Session(State):
             if self.control.broadcast([0], command.turn) == [SCRIPT_OVER]:
                 end_parked(self, self.finish_early)
                 raise StopRun
-            facts = _nothing()
+            facts = no_steps(time.perf_counter())
         self._count_down(command)
         self.flow.step_began = time.perf_counter()
         self.steps.begin()
         self.loads.begin()
 
     def _count_down(self, command: Command) -> None:
-        """Batches are kept for replay only in steps that pass unmeasured."""
-        loads = RUNGS[command.rung] == "train" and self.replay.wants_more
-        self.keeper.listen(loads and (command.kind == WARMUP or command.skip > 0))
-        apart = loads and command.kind == BLOCK and command.skip > 0
-        self._quiet = command.steps if apart else 0
-        self.updates.left[0] = command.skip + (0 if apart else command.steps)
+        """Batches are kept for replay, and phases marked, only in steps that pass unmeasured.
 
-    @property
-    def unmeasured(self) -> bool:
-        """Whether the next step leads up to the measured ones."""
-        return self._quiet > 0 or self.updates.left[0] > self.command.steps
+        What is done before the measured steps is done one step before: it costs that step.
+        """
+        rung, on_device = RUNGS[command.rung], self.clock.accelerator is not None
+        self.unmeasured = command.kind == BLOCK
+        # Page-locked and device memory is not taken while a job is measured.
+        keeps = command.kind == WARMUP or (command.skip > 0 and not on_device)
+        self.keeper.listen(rung == "train" and keeps and self.replay.wants_more)
+        stages: list[Stage] = []
+        if command.kind == BLOCK:
+            marked = command.skip // 2 if rung in PHASED else 0
+            stages = [
+                Stage(command.skip - 1 - marked, partial(self._mark_phases, marked > 0)),
+                Stage(marked, self._before_measured),
+                Stage(min(1, command.skip), partial(setattr, self, "unmeasured", False)),
+            ]
+        self._countdown.start(stages, command.steps)
+
+    def _mark_phases(self, on: bool) -> None:
+        if self.inside is not None:
+            self.inside.phases = on
+
+    def _before_measured(self) -> None:
+        self._mark_phases(False)
+        self.keeper.listen(False)
+        self._compiled = compilations()
 
     def _close_block(self) -> BlockFacts:
+        anew = False
         if self.command.kind == BLOCK:
             self.loads.end(self.command.rung, self.command.skip + self.command.steps)
+            anew = compilations() != self._compiled
         self.flow.settle()
-        seconds, samples = self.steps.close(self.command)
+        seconds, samples = self.steps.close(self.command, usable=not anew)
         if self.command.turn == self.rank:
             self.control.broadcast([TURN_OVER], self.rank)
         return BlockFacts(now_s=time.perf_counter(), step_s=seconds, samples=samples)
@@ -354,6 +370,8 @@ class Session(State):
     def finish(self, *, ended_early: bool) -> None:
         """Gather all ranks' records on rank 0 and write them; then this session is over."""
         self._switch("train")
+        if not (ended_early or self.job.probe.checks):
+            closing.refuse_unsteady(self)
         if self.clock.accelerator is not None:
             # Timing all-reduce takes memory and all ranks: what was measured is safe before.
             self._write(ended_early=ended_early, all_reduce=())
@@ -378,8 +396,3 @@ class Session(State):
         closing.write_record(
             self, self.recorder.evidence(), ended_early=ended_early, all_reduce=all_reduce
         )
-
-
-def _nothing() -> BlockFacts:
-    """No step was made: this rank was parked, or the rung was left out."""
-    return BlockFacts(now_s=time.perf_counter(), step_s=(), samples=0.0)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from sfbench.common.schema import LoopInfo, RankJob, Rung
 from sfbench.probe.clock import clock_for
 from sfbench.probe.hooks.collectives import CollectiveHooks
+from sfbench.probe.hooks.device_marks import DeviceMarks
 from sfbench.probe.hooks.events import Event
 from sfbench.probe.hooks.fetching import FetchHooks
 from sfbench.probe.hooks.loader_hooks import LoaderHooks
@@ -71,6 +72,9 @@ class State:
         self.steps = StepTable(self.clock, self.rank)
         self.flow = Flow(calls.known, self.steps.add, calls.step_end, calls.may_decide)
         self.pulse = Pulse(heartbeat.row)
+        on_device = job.device_type != "cpu"
+        self.inside = DeviceMarks(self.pulse, self.clock, self.flow) if on_device else None
+        self.steps.inside = self.inside
         self.replay = RungReplay(self.flow.trains)
         self.loaders = LoaderHooks(self.pulse, self.replay)
         self.keeper = BatchKeeper(self.taps, self.loaders, self.replay)

@@ -27,7 +27,8 @@ NODE_FOLDER = "SFBENCH_NODE_FOLDER"
 # measured is 1 for steps of a block's measured part, 0 for warmup, drained or parked steps;
 # turn is the rank whose solo turn it was, -1 elsewhere; other_s is validation, saving and the like
 # inside the step's wall time (not in step_s). forward_s and update_s are the host's time inside the
-# wrapped model's forward and the optimizer's step (on CPU: their cost; on CUDA: their launch).
+# wrapped model's forward and the optimizer's step (on CPU); on accelerators the
+# device's own time in them, in unmeasured steps of some rungs, and nan in all others.
 # Backward and forward inside an update (a closure) are no part of update_s. The next five are the
 # host's own times, for every step, measured or not: host_s is when the update before it had ended,
 # by a clock that all ranks of a host share; between_s the script's own time from there to the first
@@ -142,7 +143,7 @@ class RankFailure:
     kind: str
     """exception | exit | no-process-group | not-wrapped | no-steps | too-few-steps |
     own-launcher | global-batch | ranks-disagree | no-samples | device | device-graph | memory |
-    tool"""
+    unsteady | tool"""
     message: str
     """One or two sentences: what was seen and what to do; for an exception its last line."""
     script_fault: bool

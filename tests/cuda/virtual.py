@@ -182,6 +182,8 @@ class VirtualCuda:
         patch.setattr(cuda, "get_device_properties", self.properties)
         patch.setattr(cuda, "clock_rate", self.figure("clock_mhz"))
         patch.setattr("time.perf_counter", lambda: self.now)
+        for hooks in ("device_marks", "loader_hooks", "model_hooks", "updates"):
+            patch.setattr(f"sfbench.probe.hooks.{hooks}._now", lambda: self.now)
         return self
 
 

@@ -73,6 +73,9 @@ class Rank:
         self.options = ProbeOptions(rungs=("train",), seconds=20.0, block_s=2.0, warmup_steps=12)
         self.after_step: Callable[[int], None] = lambda step: None
         self.before_backward: Callable[[], None] = lambda: None
+        self.model: Callable[[], torch.nn.Module] = lambda: torch.nn.Linear(3, 1)
+        self.optimizer: Callable[[Any], Any] = lambda parameters: torch.optim.SGD(parameters, 1e-3)
+        self.batches_per_step = 1
         self.session: Session | None = None
         self._patch = patch
         self._ends: list[float] = []
@@ -97,13 +100,15 @@ class Rank:
 
     def train(self, steps: int = ENOUGH) -> None:
         """The loop of a script, until the session has seen enough."""
-        model = torch.nn.Linear(3, 1)
-        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        model = self.model()
+        optimizer = self.optimizer(model.parameters())
         data = Samples(self.cuda, 64 * self.batch, self.cost.fetch / self.batch)
-        for step, inputs in enumerate(self.batches(data)):
-            if step >= steps:
-                return
-            self.step(model, optimizer, inputs)
+        source = self.batches(data)
+        for step in range(steps):
+            for _ in range(self.batches_per_step - 1):
+                model(next(source)).square().mean().backward()
+                self.cuda.launch(self.cost.forward + self.cost.backward, self.device)
+            self.step(model, optimizer, next(source))
             self.after_step(step)
 
     def batches(self, data: Dataset[torch.Tensor]) -> Iterator[torch.Tensor]:

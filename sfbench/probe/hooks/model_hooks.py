@@ -118,8 +118,14 @@ class ModelHooks:
             pulse.forward_phase = False
             if pulse.in_step > 0.0:
                 row[IN_STEP] = pulse.in_step + IN_BACKWARD
-            value = original(*args, **kwargs)
+            pulse.in_backward = True
+            try:
+                value = original(*args, **kwargs)
+            finally:
+                pulse.in_backward = False
             pulse.backward_ended = _now()
+            if pulse.stepped_elsewhere:
+                pulse.backward_over()
             return value
 
         return backward

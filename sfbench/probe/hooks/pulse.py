@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, MutableSequence
+from typing import Any
 
 from sfbench.probe.hooks.events import Event
 
 
 def _nobody(event: Event) -> None:
     """Before a session has connected its hooks."""
+
+
+def _nothing() -> None:
+    """Before hooks on optimizers are in place."""
 
 
 class Depth(threading.local):
@@ -26,8 +31,9 @@ class Pulse:
     """One per rank."""
 
     __slots__ = (
-        "ask", "backward_ended", "begun", "forward_phase", "forwards", "in_step", "joined",
-        "joining", "main", "ordinary", "row", "tell", "update_began", "updates",
+        "ask", "backward_ended", "backward_over", "begun", "forward_phase", "forwards",
+        "in_backward", "in_step", "joined", "joining", "main", "ordinary", "row",
+        "stepped_elsewhere", "tell", "update_began", "updates",
     )  # fmt: skip
 
     def __init__(self, row: MutableSequence[float]) -> None:
@@ -56,4 +62,10 @@ class Pulse:
         self.joined = 0.0
         """1 + updates so far in there."""
         self.update_began = 0.0
+        self.in_backward = False
+        """The thread that trains is inside a backward."""
+        self.stepped_elsewhere: list[tuple[Any, Any]] = []
+        """Optimizers that stepped in another thread during backward, and their marks."""
+        self.backward_over: Callable[[], None] = _nothing
+        """Called by the thread that trains after one with such."""
         self.backward_ended = 0.0

@@ -41,6 +41,8 @@ class UpdateHooks:
         """One more who wants to know of each update, before it is told."""
         self._in_scaler = False
         self._stepped = False
+        self._mark_of: Any = None
+        """Of an update in another thread that is told just now."""
         self._before: Any = None
         self._after: Any = None
         self._tell: Callable[[Any], None] = _not_yet
@@ -64,9 +66,21 @@ class UpdateHooks:
         """Register torch's global hooks and patch the scaler and the constructors."""
         self._before = torch_optimizer.register_optimizer_step_pre_hook(_nothing)
         self._after = torch_optimizer.register_optimizer_step_post_hook(_nothing)
+        self._pulse.backward_over = self.backward_over
         taps.wrap(Optimizer, "__init__", self._around_init)
         taps.wrap(torch.amp.GradScaler, "step", self._around_scaler_step)
         self.connect()
+
+    def backward_over(self) -> None:
+        """Tell of updates that were made by hooks inside backward: autograd runs them in a thread
+        of the device, while the thread that trains waits."""
+        while self._pulse.stepped_elsewhere:
+            optimizer, self._mark_of = self._pulse.stepped_elsewhere.pop(0)
+            self._tell(optimizer)
+
+    def _marked(self) -> Any:
+        mark, self._mark_of = self._mark_of, None
+        return self._clock.mark() if mark is None else mark
 
     def settle(self) -> None:
         """The loop is known: updates of optimizers made from here on are ``late``."""
@@ -110,13 +124,15 @@ class UpdateHooks:
         """What follows each update. In every step: as few calls as can be."""
         pulse, flow, left, heard, due = self._pulse, self._flow, self.left, self.heard, self._due
         row, tell, ask, elsewhere = pulse.row, pulse.tell, pulse.ask, flow.elsewhere
-        mark, on_host = self._clock.mark, self._clock.mark is _now
+        mark, on_host = self._marked, self._clock.mark is _now
         main, ident = pulse.main, threading.get_ident
 
         def after_step(optimizer: Any, args: Any = None, kwargs: Any = None) -> None:
             ended = _now()
             if self._in_scaler or ident() != main:
                 self._stepped = True
+                if pulse.in_backward and ident() != main:
+                    self._pulse.stepped_elsewhere.append((optimizer, self._clock.mark()))
                 return
             key = id(optimizer)
             # A backward inside the update: the optimizer was given a closure.

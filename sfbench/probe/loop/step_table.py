@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,18 @@ from sfbench.common.schema import STEP_COLUMNS
 from sfbench.probe.clock import Clock
 from sfbench.probe.loop.flow import HostTimes, StepEnd
 from sfbench.probe.pace import BLOCK, Command
+
+
+class DeviceSteps(Protocol):
+    """Tells what a device did inside of steps."""
+
+    def begin(self) -> None:
+        """Steps begin anew."""
+        ...
+
+    def inside(self, step: int, began: Any) -> tuple[float, float, float]:
+        """Seconds of forward and update, nan where not known, and of waits that it hid."""
+        ...
 
 
 class StepTable:
@@ -24,9 +36,19 @@ class StepTable:
         self._rows: list[tuple[float, ...]] = []
         self.count = 0
         self.fetches = 0
+        self.inside: DeviceSteps | None = None
+        """On accelerators: what the device did inside of steps."""
+        self.measured = 0
+        """Steps of the job itself, as figures are made of."""
+        self.excluded = 0
+        """Steps of blocks that held a validation or a save, on an accelerator."""
+        self.recompiled = 0
+        """Blocks in which torch.compile compiled anew."""
 
     def begin(self) -> None:
         """The next step starts now: what passed since the last one belongs to no step."""
+        if self.inside is not None:
+            self.inside.begin()
         self._began = self._clock.mark()
 
     def add(self, step: StepEnd) -> None:
@@ -35,32 +57,41 @@ class StepTable:
         self.count += 1
         self.fetches += step.fetches
 
-    def close(self, command: Command) -> tuple[list[float], float]:
+    def close(self, command: Command, *, usable: bool = True) -> tuple[list[float], float]:
         """Turn pending steps into rows. Waits for the device.
 
-        Returns step_s of the block's measured steps (for warmup: of all) and their samples.
+        ``usable``: nothing happened that is not the job's. Returns step_s of the block's measured
+        steps (for warmup: of all) and their samples.
         """
         pending, self._pending = self._pending, []
-        times = self._clock.resolve([self._began, *(s.mark for s in pending)])
+        marks = [self._began, *(s.mark for s in pending)]
+        times = self._clock.resolve(marks)
+        self.recompiled += not usable
         on_device = self._clock.accelerator is not None
         first = self.count - len(pending)
         seconds, samples = [], 0.0
         for place, step in enumerate(pending):
-            measured = command.kind == BLOCK and place >= command.skip
+            counts = usable and place >= command.skip
             lasted_s = times[place + 1] - times[place]
             # Host seconds cannot be taken off device seconds: a device may still be behind.
             excluded = on_device and step.other_s > 0
-            measured = measured and not excluded
+            measured = counts and command.kind == BLOCK and not excluded
+            self.measured += measured and command.rung == 0
+            self.excluded += excluded and command.kind == BLOCK
             step_s = lasted_s if on_device else lasted_s - step.other_s
-            forward_s, update_s = (np.nan, np.nan) if on_device else (step.forward_s, step.update_s)
+            forward_s, update_s, wait_s = step.forward_s, step.update_s, step.data_wait_s
+            if self.inside is not None:
+                forward_s, update_s, hidden_s = self.inside.inside(first + place, marks[place])
+                wait_s = max(0.0, wait_s - hidden_s)
             self._rows.append(
                 (
                     self._rank, first + place, command.block, command.cycle, command.rung,
-                    command.turn, measured, times[place], step_s, step.data_wait_s, step.other_s,
+                    command.turn, measured, times[place], step_s, wait_s, step.other_s,
                     step.samples, forward_s, update_s, *_on_host(step.host), step.elements,
                 )
             )  # fmt: skip
-            if place >= command.skip and not excluded:
+            # How fast steps are has to be known in warmup, whatever they hold.
+            if counts and (not excluded or command.kind != BLOCK):
                 seconds.append(step_s)
                 samples += step.samples
         return seconds, samples
