@@ -24,7 +24,7 @@ from sfbench.analyze.outcomes import failed_point, lost_launches, restless, summ
 from sfbench.analyze.stalls import Stalls, find_stalls
 from sfbench.analyze.steps import job_steps
 from sfbench.analyze.warmup import Labelled, label_warmup
-from sfbench.analyze.warnings import compared_warnings, measured_warnings
+from sfbench.analyze.warnings import compared_warnings, measured_warnings, not_comparable
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.schema import Interval, Point
 from sfbench.plan.machine import Machine
@@ -180,9 +180,10 @@ def _alone(sweep: _Sweep, measured: MeasuredPoint) -> Point:
         step_quantiles=measured.quantiles,
         loop=next(m.record.loop for m in measured.launches if m.record),
         warnings=(
+            *not_comparable(sweep.plan, measured),
             *lost_launches(sweep.launches[devices], measured, sweep.labelled.unsteady),
             *restless(measured, sweep.labelled.restless),
-            *measured_warnings(sweep.plan, measured),
+            *measured_warnings(measured),
         ),
         all_reduce=traces.reduce_times(measured.launches),
         batch_times=traces.batch_times(steps) if devices == 1 else (),

@@ -20,11 +20,10 @@ OTHER_WORK = 0.2
 """Time outside of training steps is said where it is more than this part."""
 
 
-def measured_warnings(plan: SweepPlan, point: MeasuredPoint) -> tuple[str, ...]:
+def measured_warnings(point: MeasuredPoint) -> tuple[str, ...]:
     """Warnings that the point gives rise to by itself."""
     return tuple(
         chain(
-            _threads(plan, point),
             _few_steps(point),
             _torn(point),
             _uneven(point),
@@ -49,7 +48,8 @@ def compared_warnings(
     )
 
 
-def _threads(plan: SweepPlan, point: MeasuredPoint) -> Iterator[str]:
+def not_comparable(plan: SweepPlan, point: MeasuredPoint) -> Iterator[str]:
+    """What no other figure of the point can be read without: it stands first."""
     seen = {
         info.threads for m in point.launches if m.record is not None for info in m.record.ranks
     } - {plan.threads_per_device}

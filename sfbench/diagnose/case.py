@@ -53,6 +53,8 @@ class Case:
     """The step frame of this point, warmup labelled."""
     machine: Machine
     step_s: float
+    one_records: tuple[LaunchRecord, ...] = ()
+    """Those of the point at 1 device, where this is another."""
 
     @property
     def devices(self) -> int:

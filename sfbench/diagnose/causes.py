@@ -75,8 +75,9 @@ def _case(
     steps: pd.DataFrame,
     machine: Machine,
 ) -> Case:
-    used = {s.launch for s in point.launches if s.status == "ok"}
-    mine = [m for m in launches if m.plan.index in used]
+    mine = _used(point, launches)
+    used = {m.plan.index for m in mine}
+    ones = _used(one, launches) if one is not None and point.devices > 1 else []
     records = {m.plan.index: m.record for m in mine if m.record is not None}
     assert point.time_share is not None
     assert point.loop is not None
@@ -92,4 +93,10 @@ def _case(
         steps=steps[steps["launch"].isin(used).to_numpy()],
         machine=machine,
         step_s=point.step_s.value,
+        one_records=tuple(m.record for m in ones if m.record is not None),
     )
+
+
+def _used(point: Point, launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:
+    used = {s.launch for s in point.launches if s.status == "ok"}
+    return [m for m in launches if m.plan.index in used]

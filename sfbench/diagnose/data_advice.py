@@ -50,6 +50,19 @@ def _workers(found: Starvation) -> Lines:
     )
 
 
+def _serialised(found: Starvation) -> Lines:
+    assert found.supplied is not None
+    assert found.at_one is not None
+    return (
+        f"A shared resource serialises the readers: a batch takes "
+        f"{units.seconds(found.supplied.fetch_s)} to make here and "
+        f"{units.seconds(found.at_one.fetch_s)} at 1 device, though no more of a core. Look for a "
+        "lock (HDF5 and SQLite files have one), a file handle or a connection that all share, or a "
+        "disk at its limit; give each device a copy or a shard of its own.",
+        "More workers do not help: they take turns at the same thing.",
+    )
+
+
 def _cores(found: Starvation) -> Lines:
     assert found.supplied is not None
     needed = workers_needed(found.supplied, found.wanted)
@@ -110,6 +123,7 @@ def _unknown(found: Starvation) -> Lines:
 _BY_LIMIT: dict[str, Callable[[Starvation], Lines]] = {
     "own-batches": _own_batches,
     "no-workers": _no_workers,
+    "serialised": _serialised,
     "workers": _workers,
     "cores": _cores,
     "interference": _interference,

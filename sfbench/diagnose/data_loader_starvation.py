@@ -6,6 +6,8 @@ What limits loading follows from what fetching costs inside the workers, measure
 * ``own-batches``: there is no DataLoader, the script makes its batches by itself.
 * ``no-workers``: the training process fetches by itself, and waits while it does. Where the step is
   longer on the real loader but nobody waits for it, something else is, and nothing is said.
+* ``serialised``: one batch takes longer than at 1 device, without using or waiting for a core: the
+  readers take turns at something that they share.
 * ``cores``: all devices together need more cores for loading and training than the host has.
 * ``interference``: the devices hardly wait, but their steps take longer while workers run beside
   them.
@@ -43,6 +45,7 @@ from sfbench.diagnose.supply import (
     cores_needed,
     demand,
     supply,
+    supply_at_one,
     workers_needed,
 )
 
@@ -57,6 +60,8 @@ CPU_BOUND = 0.5
 """A fetch that spends this part of its time on a core needs cores, not only workers."""
 WAITS = 0.5
 """Where waiting makes up less than this part of the data share, workers are in the way."""
+IN_TURN = 0.5
+"""A batch takes longer by this part than at 1 device, and so much of that is spent off a core."""
 CORES_SPARE = 0.05
 """Part of the host's cores that is never free."""
 DISPROOF = (
@@ -74,6 +79,8 @@ class _Signs:
     """Waiting for batches is what makes the step longer."""
     stalls: bool
     """Few steps hold most of the waiting."""
+    in_turn: bool = False
+    """A batch takes longer than at 1 device although cores are free."""
 
 
 def diagnose_data_loader(case: Case, part: Part, judged: Judgement) -> Diagnosis | None:
@@ -106,6 +113,7 @@ def _look(case: Case) -> Starvation:
         cores_lack=cores > free,
         waits=lost_s is None or wait_s >= WAITS * lost_s,
         stalls=stall_steps <= STALL_STEPS,
+        in_turn=_in_turn(supplied, supply_at_one(case)),
     )
     return Starvation(
         case=case,
@@ -117,16 +125,17 @@ def _look(case: Case) -> Starvation:
         stall_steps=stall_steps,
         cores=cores,
         training_cores=training_cores,
+        at_one=supply_at_one(case),
         affordable_s=free / (loading * wanted.samples_per_s),
     )
 
 
 def _limit(case: Case, wanted: Demand, supplied: Supply | None, signs: _Signs) -> str:
     workers = case.loop.loader_workers
-    if not workers:
+    if signs.in_turn and signs.waits:
+        return "serialised"
+    if not workers or supplied is None:
         return _own_limit(workers, signs)
-    if supplied is None:
-        return "unknown"
     if signs.cores_lack and supplied.cpu_s >= CPU_BOUND * supplied.alone_s:
         return "cores"
     if signs.waits and workers_needed(supplied, wanted) > workers:
@@ -136,8 +145,19 @@ def _limit(case: Case, wanted: Demand, supplied: Supply | None, signs: _Signs) -
     return "interference"
 
 
+def _in_turn(here: Supply | None, one: Supply | None) -> bool:
+    """Whether readers of several devices wait for each other, off any core."""
+    if here is None or one is None:
+        return False
+    longer_s = here.alone_s - one.alone_s
+    idle_s = (here.alone_s - here.cpu_s) - (one.alone_s - one.cpu_s)
+    return longer_s > IN_TURN * one.alone_s and idle_s > IN_TURN * longer_s
+
+
 def _own_limit(workers: int | None, signs: _Signs) -> str:
     """Where the process that trains makes its batches: what that takes, it waits."""
+    if workers:
+        return "unknown"
     if workers is None:
         return "own-batches"
     return "no-workers" if signs.waits else "nobody-waits"
@@ -196,6 +216,9 @@ def _evidence(found: Starvation) -> Evidence:
         one = found.supplied
         evidence |= {
             "one_worker_s_per_batch": rounded(one.fetch_s),
+            "one_worker_s_per_batch_at_1_device": (
+                rounded(found.at_one.fetch_s) if found.at_one else None
+            ),
             "one_worker_s_per_sample": rounded(per_sample(found.case, one.fetch_s)),
             "one_worker_cpu_s_per_batch": rounded(one.cpu_s),
             "one_worker_without_core_s_per_batch": rounded(one.delay_s),

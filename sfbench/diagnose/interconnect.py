@@ -5,6 +5,8 @@ Rule: the step with gradient sync takes longer than the slowest rank without (sh
 a link of latency + bytes / bandwidth; DDP's schedule on that link (``sfbench.diagnose.link``)
 predicts what is exposed, and what other settings would save:
 
+* ``own-collectives``: the script's own all-reduces and the like, in every step, cost more than the
+  gradients' way.
 * ``latency``: the number of all-reduces costs more than their bytes.
 * ``bandwidth``: the bytes cost more.
 * ``not-the-link``: the link explains less than half of what was measured. Where forward is slower
@@ -17,6 +19,7 @@ Disproved where the ranks without gradient sync (rung unsynced) are as slow as w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +28,7 @@ from sfbench.analyze.intervals import Array
 from sfbench.analyze.parts import COMMUNICATION, Part
 from sfbench.analyze.phases import phases
 from sfbench.common import units
-from sfbench.common.schema import Diagnosis
+from sfbench.common.schema import Diagnosis, OwnCollective
 from sfbench.diagnose.case import Case
 from sfbench.diagnose.link import Link, best_cap_mb, bus_bytes_per_s, exposed_s, fit_link
 from sfbench.diagnose.numbers import Evidence, common, rounded, things
@@ -33,8 +36,12 @@ from sfbench.diagnose.recoverable import regain
 from sfbench.diagnose.severity import Judgement
 
 ID = "interconnect"
+OWN_SHARE = 0.25
+"""Part of the measured seconds from which the script's own collectives are what it is bound by."""
 EXPLAINED = 0.5
 """Part of the measured seconds that the link has to explain."""
+MOST_LINES = 3
+"""Lines of the script whose collectives are named."""
 WORTH_SAVING = 0.01
 """Part of the step below which a saving is not worth a line."""
 ACCUMULATE = 4
@@ -75,6 +82,13 @@ class _Traffic:
     predicted_s: float | None
     bound: str
     savings: Savings | None
+    own: tuple[OwnCollective, ...]
+    """The script's own collectives, dearest first."""
+
+    @property
+    def own_s(self) -> float:
+        """What they take per step."""
+        return sum(one.calls_per_step * one.seconds for one in self.own)
 
 
 def diagnose_interconnect(case: Case, part: Part, judged: Judgement) -> Diagnosis | None:
@@ -108,6 +122,9 @@ def _look(case: Case) -> _Traffic:
     buckets = case.loop.bucket_bytes
     known = link is not None and buckets and backward_s is not None
     predicted = exposed_s(buckets, backward_s, link) if known else None  # type: ignore[arg-type]
+    own = next((record.own_collectives for record in case.records if record.own_collectives), ())
+    own_s = sum(one.calls_per_step * one.seconds for one in own)
+    owned = own_s >= max(OWN_SHARE * seconds, predicted or 0.0)
     return _Traffic(
         case=case,
         exposed_s=seconds,
@@ -115,8 +132,9 @@ def _look(case: Case) -> _Traffic:
         sync_forward_s=None if longer_s is None else max(0.0, longer_s),
         link=link,
         predicted_s=predicted,
-        bound=_bound(link, buckets, predicted, seconds),
+        bound="own-collectives" if owned else _bound(link, buckets, predicted, seconds),
         savings=_savings(case, link, backward_s, predicted, seconds),
+        own=own,
     )
 
 
@@ -175,6 +193,9 @@ def _evidence(traffic: _Traffic) -> Evidence:
         "gradient_bytes_per_step": sum(loop.bucket_bytes) or loop.gradient_bytes,
         "buckets": len(loop.bucket_bytes),
         "largest_bucket_bytes": max(loop.bucket_bytes, default=None),
+        "own_collectives_per_step": rounded(sum(one.calls_per_step for one in traffic.own)),
+        "own_collectives_s_per_step": rounded(traffic.own_s),
+        "own_collectives_line": next((one.line for one in traffic.own if one.line), None),
         "backend": loop.backend,
         "find_unused_parameters": loop.find_unused_parameters,
         "static_graph": loop.static_graph,
@@ -209,40 +230,57 @@ def _largest(case: Case) -> tuple[int, float] | None:
 
 
 def _advice(traffic: _Traffic) -> tuple[str, ...]:
-    return (*_forward_side(traffic), *_settings(traffic), *_elsewhere(traffic))
+    """A line for each setting that saves enough, the best first; then what saves no known time."""
+    step_s = traffic.case.step_s
+    lines = [*_own_collectives(traffic), *_forward_side(traffic), *_settings(traffic)]
+    worth = sorted((line for line in lines if line[0] >= WORTH_SAVING * step_s), reverse=True)
+    return (*(text for _, text in worth), *_elsewhere(traffic))
 
 
-def _forward_side(traffic: _Traffic) -> tuple[str, ...]:
-    loop = traffic.case.loop
-    if (traffic.sync_forward_s or 0.0) < WORTH_SAVING * traffic.case.step_s:
-        return ()
-    costs = units.seconds(traffic.sync_forward_s)
+def _own_collectives(traffic: _Traffic) -> Iterator[tuple[float, str]]:
+    for one in traffic.own[:MOST_LINES]:
+        cost_s = min(traffic.exposed_s, one.calls_per_step * one.seconds)
+        where = f" at {one.line}" if one.line else ""
+        calls = things(round(one.calls_per_step), f"{one.name} call")
+        together = "Join them into one tensor, or reduce" if one.calls_per_step > 1 else "Reduce"
+        yield (
+            cost_s * (1 - 1 / max(ACCUMULATE, one.calls_per_step)),
+            f"The script's own {calls} per step{where} take about {units.seconds(cost_s)} of the "
+            f"{units.seconds(traffic.case.step_s)}. {together} every so many steps.",
+        )
+
+
+def _forward_side(traffic: _Traffic) -> Iterator[tuple[float, str]]:
+    loop, longer_s = traffic.case.loop, traffic.sync_forward_s or 0.0
+    costs = units.seconds(longer_s)
     if loop.find_unused_parameters:
-        return (
+        yield (
+            longer_s,
             f"Turn find_unused_parameters off, or set static_graph=True where the graph never "
             f"changes: forward takes {costs} longer with sync on.",
         )
-    return (
-        f"Try broadcast_buffers=False (with SyncBatchNorm, or where buffers do not matter): "
-        f"forward takes {costs} longer with sync on.",
-    )
+    elif loop.buffers != 0:
+        yield (
+            longer_s,
+            f"Try broadcast_buffers=False (with SyncBatchNorm, or where buffers do not matter): "
+            f"forward takes {costs} longer with sync on.",
+        )
 
 
-def _settings(traffic: _Traffic) -> tuple[str, ...]:
-    """One line for each setting that saves enough, the best first."""
+def _settings(traffic: _Traffic) -> Iterator[tuple[float, str]]:
     savings, step_s = traffic.savings, traffic.case.step_s
     if savings is None:
-        return ()
+        return
     lines = (
         (savings.bucket_cap_s, f"Set bucket_cap_mb={savings.bucket_cap_mb}: {_why_cap(traffic)}"),
         (savings.bf16_s or 0.0, BF16),
         (savings.accumulate_s, ACCUMULATION),
     )
-    return tuple(
-        f"{text}. Saves about {units.seconds(seconds)} of {units.seconds(step_s)} per batch."
-        for seconds, text in sorted(lines, reverse=True)
-        if seconds >= WORTH_SAVING * step_s
-    )
+    for seconds, text in lines:
+        yield (
+            seconds,
+            f"{text}. Saves about {units.seconds(seconds)} of {units.seconds(step_s)} per batch.",
+        )
 
 
 def _why_cap(traffic: _Traffic) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sfbench.analyze.parts import DATA
+from sfbench.common.schema import RankLoad
 from sfbench.diagnose.case import Case
 
 NEARLY_ENOUGH = 0.05
@@ -59,13 +61,24 @@ class Starvation:
     """What loading would need on the host so that no device waited."""
     training_cores: float
     """What training uses on the host."""
+    at_one: Supply | None
+    """At 1 device, where this is another count."""
     affordable_s: float
     """CPU seconds per sample with which loading would fit on the host's free cores."""
 
 
 def supply(case: Case, rank: int | None) -> Supply | None:
     """From the loads of all ranks, or of one; None where no worker could be watched."""
-    loads = [load for load in case.loads(rank) if load.fetch_batches]
+    return _supply([load for load in case.loads(rank) if load.fetch_batches])
+
+
+def supply_at_one(case: Case) -> Supply | None:
+    """The same at 1 device, where this is another count."""
+    loads = [load for record in case.one_records for load in record.loads]
+    return _supply([load for load in loads if load.fetch_batches])
+
+
+def _supply(loads: Sequence[RankLoad]) -> Supply | None:
     batches = sum(load.fetch_batches for load in loads)
     if not batches:
         return None

@@ -242,9 +242,10 @@ def _record(
         )
     if state.loop_info.wrapper == "ddp":
         notes += _weight_notes([p.weights for p in payloads if p.weights is not None])
+    warmup_steps = sum(1 for row in payloads[0].steps if row[2] < 0)
     return LaunchRecord(
         world_size=state.world_size,
-        warmup_steps=sum(1 for row in payloads[0].steps if row[2] < 0),
+        warmup_steps=warmup_steps,
         ended_early=ended_early,
         stop_reason="script-ended" if ended_early else state.stop_reason,
         ranks=tuple(p.info for p in payloads),
@@ -260,6 +261,7 @@ def _record(
         late=tuple(step for p in payloads for step in p.late),
         loads=tuple(p.load for p in payloads),
         all_reduce=all_reduce,
+        own_collectives=state.collectives.per_step(warmup_steps),
         kept_batches=_kept_batches(state),
         modules=checkout.together(p.modules for p in payloads),
         setup_s=state.first_step_s - state.started,

@@ -329,6 +329,7 @@ class Session(State):
 
     def _begin_measuring(self) -> None:
         self.measuring_began = time.perf_counter()
+        self.collectives.listens = False
         self.heartbeat.phase("measuring")
         if not self.job.probe.checks:
             self.recorder.close()

@@ -190,6 +190,8 @@ class LoopInfo:
     find_unused_parameters: bool | None = None
     static_graph: bool | None = None
     gradient_as_bucket_view: bool | None = None
+    buffers: int | None = None
+    """Buffers of the wrapped model, which DDP may broadcast before each forward."""
     dtype: str = "float32"
     emulated: bool = False
     steps_per_pass: int | None = None
@@ -225,6 +227,20 @@ class AllReduceTime:
 
     bytes: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCollective:
+    """Collectives of the script itself that come in every step, from one line, on rank 0."""
+
+    name: str
+    line: str
+    """``train.py:12``; empty where no line of the script is on the stack."""
+    calls_per_step: float
+    seconds: float
+    """Median of one call during warmup, before ranks run apart."""
+    bytes: int
+    """Of one call's tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,6 +306,7 @@ class LaunchRecord:
     loads: tuple[RankLoad, ...] = ()
     all_reduce: tuple[AllReduceTime, ...] = ()
     """Empty where it was not measured: one device, no DDP, only the train rung."""
+    own_collectives: tuple[OwnCollective, ...] = ()
     kept_batches: int = 0
     """Batches that the rungs without a loader replay, one after the other and around."""
     evidence: tuple[RankEvidence, ...] = ()

@@ -141,3 +141,20 @@ def test_a_script_that_makes_its_own_batches() -> None:
 
 def test_nothing_is_said_of_a_loader_that_keeps_up() -> None:
     assert diagnosed(launched(0, Times(cached=[0.1] * 2))).diagnoses == ()
+
+
+def test_readers_that_take_turns_share_something() -> None:
+    # GIVEN a batch that takes 27 ms at 1 device and 77 ms at 2, 1 ms of it on a core
+    one = launched(0, Times(cached=[0.03]), loads=(load(0, fetch_s=0.027, fetch_cpu_s=0.001),))
+    two = launched(
+        1,
+        Times(cached=[0.03] * 2, train=[0.045] * 2, data_wait=[0.015] * 2),
+        loads=tuple(load(rank, fetch_s=0.077, fetch_cpu_s=0.001) for rank in (0, 1)),
+    )
+    found = diagnosed(one, two).only("data-loader-starvation", 2)
+    assert found.evidence["limit"] == "serialised"
+    assert (
+        "serialises the readers: a batch takes 77.0 ms to make here and 27.0 ms at"
+        in (found.advice[0])
+    )
+    assert not any("num_workers=" in line for line in found.advice)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ladder import Times, diagnosed, launched, loop
 
-from sfbench.common.schema import AllReduceTime
+from sfbench.common.schema import AllReduceTime, OwnCollective
 from sfbench.diagnose.link import (
     Link,
     best_cap_mb,
@@ -155,3 +155,30 @@ def test_a_longer_forward_with_sync_has_its_own_cause(unused: bool, advice: str)
 def test_one_device_has_no_interconnect() -> None:
     times = Times(cached=[0.15], unsynced=[0.1])
     assert diagnosed(launched(0, times)).diagnoses == ()
+
+
+def test_the_scripts_own_collectives_are_counted_priced_and_named() -> None:
+    # GIVEN 20 ms of communication, and 40 all-reduces of 0.4 ms at one line
+    own = OwnCollective(
+        name="all_reduce", line="train.py:27", calls_per_step=40.0, seconds=4e-4, bytes=4
+    )
+    times = Times(cached=[0.1] * 2, unsynced=[0.08] * 2)
+    found = diagnosed(
+        launched(0, Times(cached=[0.08])), launched(1, times, own_collectives=(own,))
+    ).only("interconnect", 2)
+    # THEN they are what the step is bound by, and come first
+    assert found.evidence["bound"] == "own-collectives"
+    assert found.evidence["own_collectives_s_per_step"] == pytest.approx(0.016)
+    assert "40 all_reduce calls per step at train.py:27 take about 16.0 ms" in found.advice[0]
+
+
+def test_a_model_without_buffers_is_not_told_to_leave_them() -> None:
+    # GIVEN forward that takes 15 ms longer with sync on
+    times = Times(
+        cached=[0.1] * 2, unsynced=[0.08] * 2, forward=[0.02] * 2, forward_synced=[0.035] * 2
+    )
+    for buffers, said in ((0, False), (2, True)):
+        found = diagnosed(
+            launched(0, Times(cached=[0.08])), launched(1, times, loop=loop(buffers=buffers))
+        ).only("interconnect", 2)
+        assert any("broadcast_buffers" in line for line in found.advice) is said

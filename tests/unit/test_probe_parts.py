@@ -362,3 +362,25 @@ def test_hooks_call_what_they_stand_for_original() -> None:
     assert len(makers) > 30
     unnamed = [(name, node.name) for name, node in makers if "original" not in ast.unparse(node)]
     assert unnamed == []
+
+
+def test_own_collectives_of_every_step_are_told_by_their_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dist, "all_reduce", lambda tensor: tensor.add_(1))
+    monkeypatch.setattr(dist, "barrier", lambda: None)
+    taps, hooks = Taps(), CollectiveHooks(lambda: "train.py:7")
+    hooks.install(taps)
+    try:
+        for _ in range(6):
+            dist.all_reduce(torch.ones(3))
+        dist.barrier()
+        hooks.listens = False
+        dist.all_reduce(torch.ones(3))
+    finally:
+        taps.restore()
+    # THEN 6 in 3 steps are two a step, and one barrier in 3 steps is none of every step
+    [one] = hooks.per_step(3)
+    assert (one.name, one.line, one.calls_per_step) == ("all_reduce", "train.py:7", 2.0)
+    assert one.bytes == 12
+    assert one.seconds > 0

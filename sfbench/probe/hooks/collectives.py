@@ -9,12 +9,15 @@ handle. A test reads torch's own sources for what they call.
 from __future__ import annotations
 
 import inspect
+import statistics
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from sfbench.common.schema import OwnCollective
 from sfbench.probe.hooks.taps import Taps
 
 _IN_PLACE = (
@@ -36,15 +39,24 @@ PAIRWISE = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 below of a group; ``P2POp`` compares functions by identity, so they stay as they are."""
 _GROUP_METHODS = ("send", "recv", "recv_anysource")
 
+EVERY_STEP = 0.5
+"""Collectives that come less often per step are the set-up's, or come now and then."""
+
 
 class CollectiveHooks:
     """Stands in for the functions of ``torch.distributed`` that make ranks meet."""
 
-    def __init__(self) -> None:
+    def __init__(self, line: Callable[[], str] = str) -> None:
+        """``line`` tells the script's line that runs."""
         self.local = False
         """While true, nothing is sent."""
         self.bytes_sent = 0
         self.calls = 0
+        self.listens = True
+        """Calls are told apart by their line: until the first block."""
+        self._line = line
+        self._seen: dict[tuple[str, str], list[float]] = {}
+        self._bytes: dict[tuple[str, str], int] = {}
 
     def install(self, taps: Taps) -> None:
         """Patch the collectives, and what a group sends from one rank to another."""
@@ -62,12 +74,37 @@ class CollectiveHooks:
                 if self.local:
                     return _local(name, signature.bind(*args, **kwargs))
                 self.calls += 1
-                self.bytes_sent += sum(_nbytes(a) for a in (*args, *kwargs.values()))
-                return original(*args, **kwargs)
+                sent = sum(_nbytes(a) for a in (*args, *kwargs.values()))
+                self.bytes_sent += sent
+                if not self.listens:
+                    return original(*args, **kwargs)
+                began = time.perf_counter()
+                answer = original(*args, **kwargs)
+                self._note((name, self._line()), time.perf_counter() - began, sent)
+                return answer
 
             return collective
 
         return make
+
+    def _note(self, place: tuple[str, str], seconds: float, sent: int) -> None:
+        self._seen.setdefault(place, []).append(seconds)
+        self._bytes[place] = sent
+
+    def per_step(self, steps: int) -> tuple[OwnCollective, ...]:
+        """Those that came in half of so many steps at least, dearest first."""
+        found = [
+            OwnCollective(
+                name=name,
+                line=line,
+                calls_per_step=len(seconds) / max(1, steps),
+                seconds=statistics.median(seconds),
+                bytes=self._bytes[name, line],
+            )
+            for (name, line), seconds in self._seen.items()
+            if len(seconds) >= EVERY_STEP * steps
+        ]
+        return tuple(sorted(found, key=lambda one: -one.calls_per_step * one.seconds))
 
     def _around_pairwise(self, original: Any) -> Any:
         def pairwise(group: Any, *args: Any, **kwargs: Any) -> Any:

@@ -78,6 +78,7 @@ def describe_loop(state: State, loop: Loop, wrapper: str) -> LoopInfo:
         find_unused_parameters=model.find_unused_parameters if model is not None else None,
         static_graph=model.static_graph if model is not None else None,
         gradient_as_bucket_view=model.gradient_as_bucket_view if model is not None else None,
+        buffers=sum(1 for _ in model.buffers()) if model is not None else None,
         dtype=next((str(p.dtype).removeprefix("torch.") for p in parameters_of(optimizers)), ""),
         nccl=_nccl(),
         emulated=bool(getattr(sys.modules["__main__"], "SFBENCH_EMULATED", False)),
