@@ -60,7 +60,7 @@ sweep: $(STAMP)  ## Measure the reference workload at 1, 2, 4 and 8 devices
 	$(BIN)/sfbench sweep vision --name reference --force $(ARGS)
 
 example: $(STAMP)  ## Make results/example and reports/example.html again (about 2 minutes)
-	$(BIN)/sfbench sweep emulated --devices 1,2,4,8 --name example --force $(ARGS) -- --compute-ms 60 --slow-rank 5 --slow-ms 12 --params 100000 --link-mbps 200 --dataset-size 65536
+	$(BIN)/sfbench sweep emulated --devices 1,2,4,8 --name example --force $(ARGS) -- --compute-ms 60 --slow-rank 5 --slow-ms 12 --params 100000 --link-mbps 200
 
 clean:  ## Remove the virtual environment and what tools left behind
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

@@ -14,6 +14,7 @@ import typer
 from sfbench.cli.console import news, put_json, put_text, say
 from sfbench.cli.parameters import SWEEP_OPTIONS, Given, Group, Json, Quiet, takes
 from sfbench.cli.results import print_result, write_report
+from sfbench.common import units
 from sfbench.common.errors import InterruptedSweep, UsageError
 from sfbench.common.files import check_writable
 from sfbench.plan.options import Settings
@@ -98,14 +99,14 @@ def _print_plans(plans: list[SweepPlan], *, as_json: bool) -> None:
             f"{shlex.join([document['script'], *plan.target.args])}\n"
             f"  {about}{document['launches']} launches: {counts} {plan.device_type} devices, "
             f"{plan.threads_per_device} threads each, {document['rounds']} rounds\n"
-            f"  measures for at most {document['measuring_s']:g} s; each launch also starts, warms "
-            "up and ends\n"
+            f"  takes about {units.duration(document['expected_s'])}: measures for at most "
+            f"{document['measuring_s']:g} s; each launch also starts, warms up and ends\n"
             f"  result: {plan.result_dir}\n"
         )
 
 
 def _described(plan: SweepPlan) -> dict[str, Any]:
-    from sfbench.plan.rounds import expected_launches
+    from sfbench.plan.rounds import expected_launches, expected_s
 
     return {
         "script": str(plan.target.script),
@@ -118,6 +119,7 @@ def _described(plan: SweepPlan) -> dict[str, Any]:
         "rungs": list(plan.rungs),
         "launches": expected_launches(plan),
         "measuring_s": plan.seconds * len(plan.devices),
+        "expected_s": expected_s(plan),
         "result": str(plan.result_dir),
     }
 
@@ -150,11 +152,23 @@ def _run_all(plans: list[SweepPlan], *, replace: bool, quiet: bool) -> list[Fini
         check_writable(plan.output)
         check_free(plan.result_dir, replace=replace)
     finished: list[FinishedSweep] = []
+    news(_announced(plans), quiet=quiet)
     for plan in plans:
         finished.append(_run(plan, replace=replace, quiet=quiet))
         if finished[-1].result.interrupted:
             break
     return finished
+
+
+def _announced(plans: list[SweepPlan]) -> str:
+    from sfbench.plan.rounds import expected_s
+
+    counts = ", ".join(map(str, plans[0].devices))
+    whole_s = sum(map(expected_s, plans))
+    return (
+        f"{' and '.join(plan.target.name for plan in plans)} at {counts} devices: takes about "
+        f"{units.duration(whole_s)}, half of it to measure, half to start and warm up."
+    )
 
 
 def _run(plan: SweepPlan, *, replace: bool, quiet: bool) -> FinishedSweep:

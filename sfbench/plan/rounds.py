@@ -75,6 +75,11 @@ def expected_launches(plan: SweepPlan) -> int:
     return len(plan.devices) * (LAUNCHES if plan.rounds is None else plan.rounds)
 
 
+def expected_s(plan: SweepPlan) -> float:
+    """About how long a sweep takes: to start and warm up, about as long again as to measure."""
+    return 2 * plan.seconds * len(plan.devices)
+
+
 def wanted_launches(plan: SweepPlan, first: Launched) -> int:
     """How many launches of a device count ``plan.seconds`` pays for, given what the first one cost.
 

@@ -123,9 +123,12 @@ def test_every_input_reaches_the_script_as_a_variable_only() -> None:
         assert f"${{{{ inputs.{name}" in text
     # an expression in a script would run what a branch is named
     scripts = re.findall(r"^ +run: (.*)$", text, re.MULTILINE)
-    assert scripts == ["${{ github.action_path }}/run.sh"]
+    folder = "${{ github.action_path }}"
+    assert scripts == [f"{folder}/run.sh", f"{folder}/comment.sh"]
     variables = re.findall(r"^ {8}([A-Z_]+): ", text, re.MULTILINE)
-    assert set(variables) == {*INPUTS, "SFBENCH"}
+    label = {"ALLOW_LABEL", "ALLOWED"}
+    told = {"COMMENT", "GH_TOKEN", "REPOSITORY", "NUMBER", "ARTIFACT", "REPORT"}
+    assert set(variables) == {*INPUTS, "SFBENCH", *label, *told}
 
 
 def test_the_workflow_measures_what_its_target_is_made_of() -> None:
@@ -143,3 +146,63 @@ def test_the_workflow_is_safe_for_forks() -> None:
     assert "write" not in WORKFLOW
     assert "fetch-depth: 0" in WORKFLOW
     assert "persist-credentials: false" in WORKFLOW
+
+
+def test_a_label_lets_a_regression_pass_and_nothing_else(tmp_path: Path) -> None:
+    label = {"ALLOWED": "true", "ALLOW_LABEL": "slower-is-fine"}
+    ended = run(tmp_path, verdict="fail", code=1, **label)
+    assert ended.code == 0
+    assert ended.outputs["verdict"] == "fail"
+    assert "let through by the label slower-is-fine" in ended.said
+    assert run(tmp_path, verdict="fail", code=1, ALLOWED="false").code == 1
+    assert run(tmp_path, verdict="broken", code=5, **label).code == 5
+
+
+GH = """#!/bin/sh
+echo "$@" >>"$(dirname "$0")/calls"
+case "$*" in
+  *--paginate*) [ -z "$REFUSED" ] || exit 1; printf '%s' "$COMMENTS" ;;
+  *) for word; do
+       case "$word" in body=@*) cp "${word#body=@}" "$(dirname "$0")/body" ;; esac
+     done ;;
+esac
+"""
+
+
+def comment(folder: Path, **environment: str) -> tuple[str, list[str]]:
+    """What the comment's script says, and how it called the host."""
+    gh = folder / "gh"
+    gh.write_text(GH)
+    gh.chmod(0o755)
+    around = {
+        **os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "REPOSITORY": "a/b", "NUMBER": "7",
+        "ARTIFACT": 'gate"$(x)', "REPORT": str(folder), "COMMENTS": "", "REFUSED": "",
+        "COMMENT": "true", **environment,
+    }  # fmt: skip
+    done = subprocess.run(
+        [ACTION / "comment.sh"], env=around, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    calls = folder / "calls"
+    return done.stdout, calls.read_text().splitlines() if calls.exists() else []
+
+
+def test_one_comment_is_made_and_then_kept_up_to_date(tmp_path: Path) -> None:
+    (tmp_path / "gate.md").write_text("### a verdict\n")
+    _, calls = comment(tmp_path)
+    assert "--method POST repos/a/b/issues/7/comments" in calls[-1]
+    body = (tmp_path / "body").read_text()
+    assert body == "<!-- sfbench-gate: gate---x- -->\n### a verdict\n"
+    _, calls = comment(tmp_path, COMMENTS="12\n13\n")
+    assert "--method PATCH repos/a/b/issues/comments/12" in calls[-1]
+
+
+def test_without_a_token_or_a_verdict_nothing_is_written(tmp_path: Path) -> None:
+    assert comment(tmp_path, COMMENT="false") == ("", [])
+    said, calls = comment(tmp_path)
+    assert "nothing was measured" in said
+    assert calls == []
+    (tmp_path / "gate.md").write_text("### a verdict\n")
+    said, calls = comment(tmp_path, REFUSED="1")
+    assert "may not write one" in said
+    assert len(calls) == 1
