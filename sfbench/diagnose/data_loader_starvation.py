@@ -62,6 +62,8 @@ WAITS = 0.5
 """Where waiting makes up less than this part of the data share, workers are in the way."""
 IN_TURN = 0.5
 """A batch takes longer by this part than at 1 device, and so much of that is spent off a core."""
+WAITED = 0.1
+"""A worker waits for a core where it spends this part of a fetch ready to run without one."""
 CORES_SPARE = 0.05
 """Part of the host's cores that is never free."""
 DISPROOF = (
@@ -106,7 +108,8 @@ def _look(case: Case) -> Starvation:
     training_cores = case.devices_per_host * training.cpu_s / training.wall_s if training else 0.0
     loading = case.devices_per_host if rank is None else 1
     cores = cores_needed(supplied, wanted, loading) if supplied else 0.0
-    free = max(0.0, case.machine.usable_cores * (1 - CORES_SPARE) - training_cores)
+    counted = 0.0 if _may_only_spin(case, supplied) else training_cores
+    free = max(0.0, case.machine.usable_cores * (1 - CORES_SPARE) - counted)
     stall_steps, wait_s = _stall_steps(case, rank), _wait_s(case, rank)
     lost_s = case.seconds(DATA)
     signs = _Signs(
@@ -128,6 +131,14 @@ def _look(case: Case) -> Starvation:
         at_one=supply_at_one(case),
         affordable_s=free / (loading * wanted.samples_per_s),
     )
+
+
+def _may_only_spin(case: Case, supplied: Supply | None) -> bool:
+    """A thread that waits for a device keeps a core busy: that tells of a lack of cores only where
+    the workers had to wait for one."""
+    if not case.on_device:
+        return False
+    return supplied is None or supplied.delay_s < WAITED * supplied.fetch_s
 
 
 def _limit(case: Case, wanted: Demand, supplied: Supply | None, signs: _Signs) -> str:

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sfbench.common.schema import HEARTBEAT_COLUMNS
+from sfbench.common.schema import HEARTBEAT_COLUMNS, PHASES
 
 _STEPS = HEARTBEAT_COLUMNS.index("steps")
 _IN_STEP = HEARTBEAT_COLUMNS.index("in_step")
+_PHASE = HEARTBEAT_COLUMNS.index("phase")
+_JOINED = HEARTBEAT_COLUMNS.index("joined")
+_ENDED = PHASES.index("script-ended")
 _SYNC_POINTS = [HEARTBEAT_COLUMNS.index(name) for name in ("sync_points", "sync_point_kind")]
 _BUSY_CORES = 0.05
 """Mean core use above which a rank is taken to compute; waiting in a collective uses less."""
@@ -33,12 +36,15 @@ class Watch:
         self._asides = [(0, *(0.0 for _ in _SYNC_POINTS))] * ranks
         self._progress_s = [now_s] * ranks
         self._busy_s = [now_s] * ranks
+        self._waits = [False] * ranks
+        """In a step that needs a rank whose script has ended."""
         self._cpu: list[tuple[float, float] | None] = [None] * ranks
 
     def see(self, now_s: float, beats: npt.NDArray[np.float64], log_bytes: Sequence[int]) -> None:
         """Take a reading: the heartbeat table, one row per local rank, and the logs' lengths."""
         self._stepped = self._stepped or any(map(_has_stepped, beats))
         asides_count = not self._stepped and now_s < self._log_until_s
+        self._waits = _beyond_the_ended(beats)
         for rank, size in enumerate(log_bytes):
             # bytes, since a nan would differ from itself
             beat = np.delete(beats[rank], _SYNC_POINTS).tobytes()
@@ -61,8 +67,27 @@ class Watch:
         return now_s - max(self._progress_s)
 
     def quiet_s(self, now_s: float, rank: int) -> float:
-        """Since this rank showed progress or computed."""
+        """Since this rank showed progress or computed.
+
+        One that waits for a rank whose script has ended computes nothing, even if it keeps a core
+        busy: a thread that waits for a device spins.
+        """
+        if self._waits[rank]:
+            return now_s - self._progress_s[rank]
         return now_s - max(self._progress_s[rank], self._busy_s[rank])
+
+
+def _beyond_the_ended(beats: npt.NDArray[np.float64]) -> list[bool]:
+    """Which ranks are in a synced step that a rank will not make any more."""
+    made = [_updates(row) for row in beats if row[_PHASE] == _ENDED and not row[_JOINED]]
+    if not made:
+        return [False] * len(beats)
+    return [bool(row[_IN_STEP] >= 1 + min(made)) and not row[_JOINED] for row in beats]
+
+
+def _updates(row: npt.NDArray[np.float64]) -> float:
+    at = float(row[_IN_STEP])
+    return -at if at < 0 else max(0.0, at // 1 - 1)
 
 
 def _has_stepped(row: npt.NDArray[np.float64]) -> bool:

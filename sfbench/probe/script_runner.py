@@ -105,6 +105,9 @@ def _guarded(session: Session, job: RankJob, rank: int) -> int:
 
 
 def _raised(session: Session, rank: int, error: BaseException) -> int:
+    refused = error.__context__
+    if isinstance(refused, Refused):
+        raise refused  # what was left on its way, as a capture into a graph, complained as well
     own = is_own(error)
     to_log("".join(traceback.format_exception(error)) if own else script_traceback(error))
     if session.provisional and record_file.promote(Path(session.job.launch_dir)):

@@ -20,9 +20,10 @@ from sfbench.probe.loop.verification import verify, wrapper
 from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace, no_steps
 from sfbench.probe.recompiles import compilations
 from sfbench.probe.recording.recorder import Recorder
+from sfbench.probe.replaying.memory import host_free_bytes, ranks_on_host
 from sfbench.probe.replaying.own_memory import KeptWeights, by_the_tool, no_double, ring_is_empty
 from sfbench.probe.replaying.resize import SCALES
-from sfbench.probe.replaying.ring import Ring
+from sfbench.probe.replaying.ring import Ring, ring_bytes
 from sfbench.probe.so_far import SoFar
 from sfbench.probe.state import Calls, RankId, State
 from sfbench.probe.stop import Refused, StopRun, leave_at_once
@@ -59,7 +60,7 @@ class Session(State):
     def install(self) -> None:
         """Put all hooks in place."""
         if self.job.probe.rungs != ("train",):
-            self.replay.ring = Ring()
+            self.replay.ring = Ring(most_bytes=ring_bytes(host_free_bytes(), ranks_on_host()))
         self._connect(counting=self.flow.loop is not None)
         if self.inside is not None:
             self.inside.install(self.taps)

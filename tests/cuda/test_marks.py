@@ -8,6 +8,7 @@ import torch
 from virtual import Stream, VirtualCuda
 from virtual_job import Rank
 
+from sfbench.probe import script_runner
 from sfbench.probe.clock import clock_for
 from sfbench.probe.stop import Refused
 
@@ -94,4 +95,20 @@ def test_a_captured_update_is_refused_by_kind(
     cuda.capturing = True
     with pytest.raises(Refused, match="captured into a graph") as caught:
         clock.mark()
+    assert caught.value.kind == "device-graph"
+
+
+def test_a_refusal_is_told_though_the_capture_complains_on_its_way(rank: Rank) -> None:
+    # GIVEN a graph that cannot be ended any more, and says so
+    session = rank.start()
+    try:
+        try:
+            raise Refused("device-graph", "captured into a graph")
+        finally:
+            raise RuntimeError("CUDA error: operation failed due to a previous error")
+    except RuntimeError as error:
+        with pytest.raises(Refused) as caught:
+            script_runner._raised(session, 0, error)
+    finally:
+        session.remove()
     assert caught.value.kind == "device-graph"

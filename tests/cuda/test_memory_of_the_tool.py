@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from virtual import GIB
+from virtual_job import Rank
 
-from sfbench.common.schema import Rung
+from sfbench.common.schema import LADDER, Rung
 from sfbench.probe.recording.replicas import weight_sums
-from sfbench.probe.replaying.ring import Ring
+from sfbench.probe.replaying.ring import Ring, ring_bytes
 from sfbench.probe.replaying.weights import checksum
 
 
@@ -82,3 +84,33 @@ def test_batches_are_pinned_as_the_originals_on_every_rung(rung: Rung, pin: bool
     batch, samples = ring.take("L")
     assert [t.is_pinned() for t in batch] == [pin, pin]
     assert samples == len(batch[0]) == {"half": 4, "double": 16}.get(rung, 8)
+
+
+@pytest.mark.parametrize(
+    ("free", "ranks", "wanted"),
+    [(2000 * GIB, 8, GIB), (200 * GIB, 8, 0.5 * GIB), (4 * GIB, 8, GIB / 16)],
+)
+def test_the_ring_goes_with_the_hosts_memory(free: int, ranks: int, wanted: float) -> None:
+    assert ring_bytes(free, ranks) == pytest.approx(wanted, rel=0.1)
+
+
+def test_a_ring_holds_no_more_than_it_may() -> None:
+    ring = Ring(most_bytes=4 * 2 * 100 * 4)
+    for _ in range(8):
+        ring.keep("L", torch.zeros(100), 100)
+    assert (ring.count("L"), ring.full) == (4, True)
+
+
+def test_the_ring_is_frozen_when_measuring_begins(rank: Rank) -> None:
+    rank.wanting(rungs=LADDER)
+    session, seen = rank.start(), []
+
+    def count(step: int) -> None:
+        ring = session.replay.ring
+        if session.measuring_began and ring is not None and session.flow.loop is not None:
+            seen.append(ring.count(session.flow.loop.primary))
+
+    rank.after_step = count
+    rank.run()
+    assert seen[0] > 4
+    assert set(seen) == {seen[0]}

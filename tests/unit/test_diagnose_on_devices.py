@@ -112,3 +112,21 @@ def test_bf16_gradients_are_no_advice_where_a_hook_compresses_already() -> None:
     found = communication(hook=True)
     assert not any("bf16" in line for line in found.advice)
     assert found.evidence["bf16_compression_saves_s"] is None
+
+
+@pytest.mark.parametrize(("waited_s", "limit"), [(0.0, "workers"), (0.05, "cores")])
+def test_a_spinning_thread_takes_no_core_from_the_workers(waited_s: float, limit: str) -> None:
+    # GIVEN four ranks whose threads spin, and loading that needs most of the host's cores
+    loads = tuple(
+        load(r, fetch_s=0.15, fetch_cpu_s=0.15 - waited_s, fetch_delay_s=waited_s,
+             cpu_s={"cached": 0.1})
+        for r in range(4)
+    )  # fmt: skip
+    times = Times(
+        train=[0.16] * 4, cached=[0.1] * 4, unsynced=[0.1] * 4, solo=[0.1] * 4, data_wait=[0.06] * 4
+    )
+    job = loop(loader_workers=1)
+    found = diagnosed(launched(0, times, loads=loads, ranks=GPUS, loop=job)).only(
+        "data-loader-starvation", 4
+    )
+    assert found.evidence["limit"] == limit

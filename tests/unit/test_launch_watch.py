@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfbench.common.schema import HEARTBEAT_COLUMNS
+from sfbench.common.schema import HEARTBEAT_COLUMNS, PHASES
 from sfbench.launch.logs import last_lines
 from sfbench.launch.supervisor import progress
 from sfbench.launch.watch import Watch
@@ -131,3 +132,34 @@ def test_last_lines_of_a_log_do_not_steer_a_terminal(tmp_path: Path) -> None:
         "first\r\n\x1b[31mred\x1b[0m \x1b]0;title\x07\x00done\n10 %\r20 %\n ::error::x\n"
     )
     assert last_lines(log) == ("first", "red done", "10 %", "20 %", " .::error::x")
+
+
+def beside_an_end(**columns: float) -> npt.NDArray[np.float64]:
+    """Rank 0's script has ended after 20 updates; the columns are rank 1's."""
+    beats = table(20, 20)
+    beats[0, HEARTBEAT_COLUMNS.index("phase")] = PHASES.index("script-ended")
+    beats[0, HEARTBEAT_COLUMNS.index("in_step")] = -20.0
+    for name, value in columns.items():
+        beats[1, HEARTBEAT_COLUMNS.index(name)] = value
+    return beats
+
+
+@pytest.mark.parametrize(
+    ("columns", "quiet_s"),
+    [
+        ({"in_step": 21.5}, 8.0),  # in a step that rank 0 will never make
+        ({"in_step": 20.5}, 1.0),  # in one that it has made
+        ({"in_step": -20.0}, 1.0),  # in none
+        ({"in_step": 21.5, "joined": 1.0}, 1.0),  # DDP's Join lets it go on
+    ],
+)
+def test_a_rank_that_spins_for_one_that_has_ended_is_quiet(
+    columns: dict[str, float], quiet_s: float
+) -> None:
+    # GIVEN a rank that keeps a core busy, as a thread does that waits for NCCL
+    watch = Watch(2, 0.0)
+    watch.see(1.0, beside_an_end(**columns), (0, 0))
+    for second in range(1, 9):
+        watch.see_cpu(float(second), 1, float(second))
+    watch.see(9.0, beside_an_end(**columns), (0, 0))
+    assert watch.quiet_s(9.0, 1) == quiet_s

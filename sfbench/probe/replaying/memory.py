@@ -6,6 +6,7 @@ it: 12 bytes a parameter with AdamW in float32. All ranks decide alike, from wha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +111,11 @@ def host_free_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
     """What the host, and this process's control group, have left; 0 where neither tells."""
     free = [n for n in (_available(meminfo), _left_in(cgroup)) if n is not None]
     return min(free, default=0)
+
+
+def ranks_on_host() -> int:
+    """As torchrun says."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def _available(meminfo: Path) -> int | None:

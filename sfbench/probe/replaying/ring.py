@@ -23,7 +23,9 @@ from sfbench.probe.replaying.batch import elements_in, nbytes, samples_in, tenso
 from sfbench.probe.replaying.memory import is_out_of_memory
 from sfbench.probe.replaying.resize import SCALES, pinned, resized
 
-MAX_BYTES = 256 * 2**20
+LEAST_BYTES, MOST_BYTES = 2**26, 2**30
+PART_OF_FREE = 0.02
+"""Of the host's free memory, for all its ranks together."""
 _FLAT = (torch.Tensor, int, float, str, bytes, bool, type(None))
 version_of = operator.attrgetter("_version")
 _RESIZED = 4
@@ -54,8 +56,9 @@ class _Entry:
 class Ring:
     """The kept batches of every training loader, at most ``size`` each."""
 
-    def __init__(self, size: int = 32) -> None:
+    def __init__(self, size: int = 32, most_bytes: int = MOST_BYTES) -> None:
         self.size = size
+        self._most = most_bytes
         self._kept: dict[Hashable, list[_Entry]] = {}
         self._next: dict[Hashable, int] = {}
         self._start = 0
@@ -79,7 +82,7 @@ class Ring:
         kept = self._kept.setdefault(key, [])
         self.serving.setdefault(key, kept)
         size = nbytes(batch)
-        if len(kept) < self.size and (not kept or self._bytes + 2 * size <= MAX_BYTES):
+        if len(kept) < self.size and (not kept or self._bytes + 2 * size <= self._most):
             self._add(kept, batch, samples)
             self._bytes += 2 * size
         elif len(kept) < self.size:
@@ -145,6 +148,11 @@ class Ring:
             entry.renew()
         self.elements = entry.elements
         return entry.make(), entry.samples
+
+
+def ring_bytes(free: int, ranks: int) -> int:
+    """What a rank's ring may hold, on a host with so much free memory and so many ranks."""
+    return int(min(MOST_BYTES, max(LEAST_BYTES, PART_OF_FREE * free / ranks)))
 
 
 def _resized_entries(kept: list[_Entry], rung: Rung) -> list[_Entry]:
