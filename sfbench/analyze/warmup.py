@@ -21,7 +21,7 @@ from sfbench.analyze.monotone import OWN_SLOPES, change, correlation, trend_p
 
 SETTLED_WITHIN = 0.10
 """A slow start, or a trend, counts where it changes the step by more than this ratio."""
-TREND_P = 0.003
+TREND_P = 0.002
 """Two-sided level of the test for a trend: so many stationary series would be refused at most."""
 START_P = 0.001
 """Level at which the first blocks differ from the rest, for any number of them."""

@@ -24,6 +24,7 @@ from sfbench.protocol.records import (
     LaunchRecord,
     LoopInfo,
     ModuleFile,
+    OwnCollective,
     RankFailure,
     RankInfo,
     RankLoad,
@@ -80,6 +81,7 @@ def _record(header: dict[str, Any]) -> LaunchRecord:
     header["checks"] = tuple(CheckResult(**c) for c in header["checks"])
     header["loads"] = tuple(_load(load) for load in header["loads"])
     header["all_reduce"] = tuple(AllReduceTime(**t) for t in header["all_reduce"])
+    header["own_collectives"] = tuple(OwnCollective(**c) for c in header["own_collectives"])
     header["modules"] = tuple(ModuleFile(**m) for m in header["modules"])
     header["late"] = tuple(LateStep(**late) for late in header["late"])
     header["notes"] = tuple(header["notes"])

@@ -12,12 +12,17 @@ from synthetic import StepTable, failed, launch_plan, launch_record, measured, o
 
 from sfbench.collect.frames import FRAME_COLUMNS, read_launch, step_frame
 from sfbench.common.errors import MeasureError
-from sfbench.common.schema import STEP_COLUMNS
+from sfbench.common.schema import STEP_COLUMNS, AllReduceTime, OwnCollective
 from sfbench.protocol import record_file
 
 
 def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    header, table = launch_record(2), StepTable(2).block("train", [0.1] * 3).array()
+    own = OwnCollective(
+        name="all_reduce", line="train.py:3", calls_per_step=40.0, seconds=1e-3, bytes=4
+    )
+    reduced = AllReduceTime(bytes=4, seconds=1e-3)
+    header = launch_record(2, own_collectives=(own,), all_reduce=(reduced,))
+    table = StepTable(2).block("train", [0.1] * 3).array()
     path = record_file.write(tmp_path, header, table)
     got = read_launch(launch_plan(0, 2), replace(outcome(), record=path))
     assert got.record == header
