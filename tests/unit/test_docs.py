@@ -206,6 +206,8 @@ def examples() -> list[Example]:
 @pytest.mark.parametrize("example", examples(), ids=lambda e: f"{relative(e.page)}:{e.line}")
 def test_examples_run(example: Example, tmp_path: Path) -> None:
     (tmp_path / "tests").symlink_to(ROOT / "tests")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "example").symlink_to(ROOT / "results" / "example")
 
     assert example.commands(), "an example holds at least one command"
     for command in example.commands():
