@@ -118,6 +118,13 @@ def report(
         Path | None,
         typer.Option(help="a result to compare with, side by side", metavar="RESULT"),
     ] = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            help="write a Chrome trace of the largest count as well, for ui.perfetto.dev",
+            metavar="FILE",
+        ),
+    ] = None,
     show_it: Annotated[
         bool, typer.Option("--open", help="open it in the browser of this machine")
     ] = False,
@@ -130,8 +137,20 @@ def report(
     place = output or Path("reports") / f"{_plain(title)[:MOST_OF_A_NAME]}.html"
     write_report(loaded, place, opened[-1] if baseline is not None else None)
     news(f"Report: {place}", quiet=quiet)
+    if timeline is not None:
+        _write_timeline(results, loaded, timeline)
+        news(f"Timeline: {timeline}; open it at https://ui.perfetto.dev", quiet=quiet)
     if show_it:
         _open(place)
+
+
+def _write_timeline(named: list[Path], loaded: list[SweepResult], place: Path) -> None:
+    from sfbench.collect.stored_results import open_steps
+    from sfbench.report.timeline import write_timeline
+
+    if len(named) != 1:
+        raise UsageError("--timeline shows one result: name one alone")
+    write_timeline(loaded[0], open_steps(named[0], _folder(None)), place)
 
 
 def _opened(named: list[Path], output: Path | None) -> list[SweepResult]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sfbench.collect.result import FILE_NAME, load_result, parse_result
+from sfbench.collect.result_folder import STEPS_NAME
 from sfbench.common.errors import ResultError
 from sfbench.common.schema import SweepResult
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 STDIN = Path("-")
 
@@ -49,9 +54,33 @@ def open_result(named: Path, output: Path) -> SweepResult:
     """
     if named == STDIN:
         return parse_result(sys.stdin.read(), Path("stdin"))
+    return load_result(_place(named, output))
+
+
+def open_steps(named: Path, output: Path) -> pd.DataFrame:
+    """The step frame beside a result.
+
+    Raises:
+        ResultError: there is none, or it is damaged.
+    """
+    place = _place(named, output)
+    folder = place if place.is_dir() else place.parent
+    if named == STDIN or not (folder / STEPS_NAME).is_file():
+        raise ResultError(
+            f"{named}: no {STEPS_NAME} beside it: name the folder of a result that has one"
+        )
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(folder / STEPS_NAME)
+    except (OSError, ValueError) as error:
+        raise ResultError(f"{folder / STEPS_NAME} cannot be read: {error}") from error
+
+
+def _place(named: Path, output: Path) -> Path:
     here = output / named
     by_name = not named.exists() and len(named.parts) == 1 and here.exists()
-    return load_result(here if by_name else named)
+    return here if by_name else named
 
 
 def _stored(place: Path) -> StoredResult:
