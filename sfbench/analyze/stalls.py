@@ -85,23 +85,20 @@ def find_stalls(launches: Sequence[MeasuredLaunch], steps: pd.DataFrame) -> Stal
     ``steps``: its step frame. What comes by no rule, and at no line of the script that is known, is
     noise: it stays in the steps.
     """
-    facts = _Facts.of(launches, steps)
+    facts, seen = _Facts.of(launches, steps), _outside(steps)
     inside, moved, usual_s = [], [], usual_step_s(steps)
     for group in _groups(own_events(launches, steps), facts):
         stall = facts.stall(group)
-        if stall.kind in OUTSIDE:
-            moved.append((group, stall.kind))
+        kind = _belongs_to(group, seen) if stall.kind == "other" else stall.kind
+        if kind in OUTSIDE:
+            moved.append((group, kind))
         elif _stands_out(stall, usual_s):
             inside.append((group, stall))
     if moved:
         steps = _apart(steps, moved)
-    seen: dict[StallKind, pd.DataFrame] = {
-        "evaluation": evaluation_events(steps),
-        "saving": saving_events(steps),
-    }
     outside = [
         facts.stall(group, kind)
-        for kind, events in seen.items()
+        for kind, events in _outside(steps).items()
         for group in _groups(events, facts)
     ]
     return Stalls(
@@ -109,6 +106,23 @@ def find_stalls(launches: Sequence[MeasuredLaunch], steps: pd.DataFrame) -> Stal
         per_step_s=_sum([stall.per_step_s for _, stall in inside]),
         steps=_taken_off(steps, [group for group, _ in inside]),
     )
+
+
+def _outside(steps: pd.DataFrame) -> dict[StallKind, pd.DataFrame]:
+    return {"saving": saving_events(steps), "evaluation": evaluation_events(steps)}
+
+
+def _belongs_to(group: _Group, seen: Mapping[StallKind, pd.DataFrame]) -> StallKind:
+    """What a rank does in the steps in which it saves or evaluates is part of that.
+
+    It copies the state that it saves, or adds up what it evaluated.
+    """
+    own = pd.MultiIndex.from_frame(group.events[["launch", "step"]])
+    for kind, events in seen.items():
+        mine = events if group.rank is None else events[(events["rank"] == group.rank).to_numpy()]
+        if own.isin(pd.MultiIndex.from_frame(mine[["launch", "step"]])).mean() >= ON_STARTS:
+            return kind
+    return "other"
 
 
 def _stands_out(stall: Stall, step_s: float) -> bool:

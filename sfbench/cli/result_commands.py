@@ -139,7 +139,7 @@ def report(
     news(f"Report: {place}", quiet=quiet)
     if timeline is not None:
         _write_timeline(results, loaded, timeline)
-        news(f"Timeline: {timeline}; open it at https://ui.perfetto.dev", quiet=quiet)
+        news(f"Timeline: {timeline}; open it at ui.perfetto.dev", quiet=quiet)
     if show_it:
         _open(place)
 

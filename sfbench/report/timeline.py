@@ -1,4 +1,4 @@
-"""Ranks x time as a Chrome trace: what https://ui.perfetto.dev and chrome://tracing open.
+"""Ranks x time as a Chrome trace: what ui.perfetto.dev and chrome://tracing open.
 
 One launch at the largest device count: each step of each rank with its parts, as the host saw them,
 on every rung. Times are those of the rank's host; ranks of one host share a clock.
@@ -24,7 +24,7 @@ SHORTEST_S = 1e-6
 OWN_STALL = 0.5
 """A rank stalls itself where its own time is this part of what the step lost; else it waits."""
 
-Event = dict[str, Any]
+TraceEvent = dict[str, Any]
 
 
 def write_timeline(result: SweepResult, steps: pd.DataFrame, place: Path) -> None:
@@ -59,7 +59,7 @@ def trace(result: SweepResult, steps: pd.DataFrame) -> Mapping[str, Any]:
     }
 
 
-def _names(result: SweepResult, point: Point, launch: int) -> Iterator[Event]:
+def _names(result: SweepResult, point: Point, launch: int) -> Iterator[TraceEvent]:
     title = f"{result.name}: {point.devices} devices, launch {launch}"
     yield {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": title}}
     for rank in point.ranks:
@@ -69,7 +69,7 @@ def _names(result: SweepResult, point: Point, launch: int) -> Iterator[Event]:
         }  # fmt: skip
 
 
-def _of_step(row: Mapping[Any, Any], began_s: float, point: Point) -> Iterator[Event]:
+def _of_step(row: Mapping[Any, Any], began_s: float, point: Point) -> Iterator[TraceEvent]:
     """The step, and its parts inside of it."""
     rank, at = int(row["rank"]), float(row["host_s"]) - began_s
     facts = {name: row[name] for name in ("rung", "block", "measured", "warmup", "samples")}
@@ -109,7 +109,9 @@ def _due(row: Mapping[Any, Any], period: int) -> bool:
     return int(row["step"]) % period in (0, 1, period - 1)
 
 
-def _event(name: str, kind: str, rank: int, span: tuple[float, float], facts: Event) -> Event:
+def _event(
+    name: str, kind: str, rank: int, span: tuple[float, float], facts: TraceEvent
+) -> TraceEvent:
     begin, end = span
     return {
         "name": name, "cat": kind, "ph": "X", "pid": 0, "tid": rank,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import truth
 from truth import COMPUTE_MS, FIXED_MS, OPTIMIZER_MS
@@ -32,6 +33,8 @@ WORKER_START_MS = 50.0
 """Of a core: what starting a worker takes, at most."""
 
 LOADER, LINK, STRAGGLER = "data-loader-starvation", "interconnect", "straggler"
+STALL = "periodic-stall"
+STALLING = Path(__file__).parents[1] / "scripts" / "stalling.py"
 JITTER, BATCH, HOST = "straggler (rotating)", "small-batch", "host-contention"
 
 
@@ -62,6 +65,8 @@ class Case:
     """Device count at which the first diagnosis is expected; 0: the largest."""
     seconds: float = 0.0
     """Measuring time per device count; 0: that of ``SECONDS``."""
+    target: str = "emulated"
+    """A workload, or a script."""
 
     @property
     def expected_at(self) -> int:
@@ -281,6 +286,28 @@ def _host_faults() -> tuple[Case, ...]:
     )  # fmt: skip
 
 
+def _stalling(kind: str, what: str, *injected: Injected) -> Case:
+    """``tests/scripts/stalling.py``, whose step is 32 samples of 0.8 ms."""
+    return Case(
+        name=f"stall-{kind}-2", what=what, devices=(2,), args=(kind, "0"), injected=injected,
+        step_ms=32 * 0.8, seconds=12.0, target=str(STALLING),
+    )  # fmt: skip
+
+
+def _stall_faults() -> tuple[Case, ...]:
+    host_ms = 2.0
+    return (
+        _stalling(
+            "stop", "rank 0 stops 250 ms every 10 steps",
+            Injected(cause=STALL, lost_ms=25.0, rank=0, own_ms=host_ms),
+        ),
+        _stalling(
+            "epoch", "all ranks pause 400 ms per epoch of 20 steps",
+            Injected(cause=STALL, lost_ms=20.0, own_ms=host_ms),
+        ),
+    )  # fmt: skip
+
+
 def _pairs() -> tuple[Case, ...]:
     slow = ("--slow-rank", 1, "--slow-ms", 6)
     return (
@@ -316,9 +343,11 @@ FAULTS = (
     *_batch_faults(),
     *_link_faults(),
     *_host_faults(),
+    *_stall_faults(),
 )
 PAIRS = _pairs()
-CASES = (*CONTROLS, *FAULTS, *PAIRS)
+BURSTS = _stalling("bursts", "now and then a rank loses a core for a moment")
+CASES = (*CONTROLS, BURSTS, *FAULTS, *PAIRS)
 QUICK = (
     _case(
         "quick-loader-2",

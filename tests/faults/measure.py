@@ -64,7 +64,7 @@ def _sweep(case: Case) -> SweepResult:
     """One round; the whole time is used."""
     with tempfile.TemporaryDirectory(prefix="sfbench-faults-") as folder:
         plan = SweepPlan(
-            target=resolve_target("emulated", case.args),
+            target=resolve_target(case.target, case.args),
             devices=case.devices,
             seconds=case.measuring_s,
             precision=1e-9,

@@ -32,6 +32,7 @@ EVEN = TimeShare(**{
     for part, value in (
         ("compute", 0.6), ("host", 0.0), ("straggler", 0.4),
         ("jitter", 0.0), ("communication", 0.0), ("data", 0.0),
+        ("stalls", 0.0),
     )
 })  # fmt: skip
 ENVIRONMENT = Environment(

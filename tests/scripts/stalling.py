@@ -6,6 +6,8 @@ per step with all that the script does, and of them what its evaluation and its 
 
 from __future__ import annotations
 
+import os
+import random
 import sys
 import time
 from pathlib import Path
@@ -78,6 +80,7 @@ def work_between_steps(net: DistributedDataParallel, n: int, folder: str) -> flo
     began = time.perf_counter()
     if KIND == "stop" and n % 10 == 0:
         draw()
+    if KIND in ("none", "stop", "epoch", "bursts"):
         return 0.0
     if KIND in ("eval", "eval-loader") and n % 25 == 0:
         evaluate(net, own_loader=KIND == "eval-loader")
@@ -92,6 +95,7 @@ def train(folder: str) -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
     sampler: DistributedSampler[torch.Tensor] = DistributedSampler(Rows(), drop_last=True)
     loader = DataLoader(Rows(), BATCH, sampler=sampler, drop_last=True)
+    chance = random.Random(os.getpid())
     n, epoch, began, outside_s = 0, 0, 0.0, 0.0
     while not STEPS or n < STEPS:
         sampler.set_epoch(epoch)
@@ -106,6 +110,8 @@ def train(folder: str) -> None:
             n += 1
             if rank == 0:
                 outside_s += work_between_steps(net, n, folder)
+            if KIND == "bursts" and chance.random() < 0.02:
+                time.sleep(0.05 * chance.random())
             if STEPS and n >= STEPS:
                 break
         if KIND == "epoch":

@@ -158,6 +158,21 @@ def test_what_stands_outside_the_loop_is_in_no_figure_of_the_step(saved: float, 
     assert found.regain.value == pytest.approx(0.2, rel=0.05)
 
 
+def test_what_is_done_for_saving_is_part_of_it() -> None:
+    job, saved = Job(stall=every(0.1, 25)), every(0.5, 25)
+    launches = [simulated(job, 2, index, 9, 4.0) for index in range(3)]
+    for name in ("other_s", "saved_s"):
+        launches = [with_column(launch, name, saved) for launch in launches]
+    analysis, _ = of_launches(launches)
+
+    point = analysis.points[0]
+    stall = only(point.stalls)
+    assert (stall.kind, stall.rank, stall.period_steps) == ("saving", 0, 25)
+    assert stall.size_s.value == pytest.approx(0.6, rel=0.01)
+    assert point.step_s is not None
+    assert point.step_s.value == pytest.approx(0.03, rel=0.05)
+
+
 def test_a_pause_at_each_pass_is_one_of_the_epoch_however_few_were_seen() -> None:
     at = every(0.4, 100, rank=None)
     launches = [simulated(Job(stall=at), 2, index, 7, 4.0) for index in range(3)]
