@@ -12,6 +12,7 @@ import typer
 from pydantic import BaseModel
 
 from sfbench.plan.options import Settings, shown
+from sfbench.plan.sweep_plan import MODULE
 
 SWEEP_OPTIONS = tuple(name for name in Settings.model_fields if name != "target")
 JOB_OPTIONS = ("devices", "device", "threads_per_device", "timeout", "allow_saves")
@@ -59,11 +60,12 @@ def takes(*groups: Group, target: bool = True) -> Callable[[CommandFunction], Co
 
     def around(command: CommandFunction) -> CommandFunction:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        made = [_target(required=target), *(p for group in groups for p in _parameters(group))]
+        made = [*_target(required=target), *(p for group in groups for p in _parameters(group))]
 
         @functools.wraps(command)
         def run(context: typer.Context, **values: Any) -> None:
             options = {name: values.pop(name) for name in _names(groups, Settings, "target")}
+            options["target"] = _named(context, options["target"], values.pop("module"), target)
             gate = {
                 name: values.pop(name)
                 for group in groups
@@ -96,14 +98,29 @@ def _parameter(
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-def _target(*, required: bool) -> inspect.Parameter:
+def _target(*, required: bool) -> Iterator[inspect.Parameter]:
     model = Settings.model_fields["target"]
     text = model.description or ""
-    if required:
-        return _parameter("target", Annotated[str, typer.Argument(help=text, metavar="TARGET")])
-    text = f"{text} [{model.default}]"
-    argument = typer.Argument(help=text, metavar="[TARGET]")
-    return _parameter("target", Annotated[str | None, argument], None)
+    metavar = "TARGET" if required else "[TARGET]"
+    argument = typer.Argument(
+        help=text if required else f"{text} [{model.default}]", metavar=metavar
+    )
+    yield _parameter("target", Annotated[str | None, argument], None)
+    option = typer.Option("-m", help="a module as TARGET, as python -m takes it", metavar="MODULE")
+    yield _parameter("module", Annotated[str | None, option], None)
+
+
+def _named(
+    context: typer.Context, target: str | None, module: str | None, required: bool
+) -> str | None:
+    """The target, however it was given."""
+    if target is not None and module is not None:
+        context.fail("Give either TARGET or -m MODULE.")
+    if module is not None:
+        return f"{MODULE}{module}"
+    if target is None and required:
+        context.fail("Missing argument 'TARGET'.")
+    return target
 
 
 def _parameters(group: Group) -> Iterator[inspect.Parameter]:

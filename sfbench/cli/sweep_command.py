@@ -96,13 +96,19 @@ def _print_plans(plans: list[SweepPlan], *, as_json: bool) -> None:
         counts = ", ".join(map(str, plan.devices))
         about = "about " if plan.rounds is None else ""
         put_text(
-            f"{shlex.join([document['script'], *plan.target.args])}\n"
+            f"{_typed(plan)}\n"
             f"  {about}{document['launches']} launches: {counts} {plan.device_type} devices, "
             f"{plan.threads_per_device} threads each, {document['rounds']} rounds\n"
             f"  takes about {units.duration(document['expected_s'])}: measures for at most "
             f"{document['measuring_s']:g} s; each launch also starts, warms up and ends\n"
             f"  result: {plan.result_dir}\n"
         )
+
+
+def _typed(plan: SweepPlan) -> str:
+    script = str(plan.target.script)
+    words = ["-m", plan.target.module] if plan.target.module else [script]
+    return shlex.join([*words, *plan.target.args])
 
 
 def _described(plan: SweepPlan) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfbench.common.schema import Environment, SweepResult
+from sfbench.plan.sweep_plan import MODULE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def fingerprint(
         torch=environment.torch,
         backend=environment.backend,
         scaling=scaling,
-        target=Path(target).name.removesuffix(".py"),
+        target=Path(target.removeprefix(MODULE)).name.removesuffix(".py"),
         script_args=script_args,
         gpu_driver=environment.gpu_driver if device != "cpu" else None,
         gpu_power_limits_w=environment.gpu_power_limits_w if device != "cpu" else (),
@@ -78,7 +79,7 @@ def of_result(result: SweepResult, devices: int) -> Fingerprint:
 
 
 def differences(stored: Fingerprint, here: Fingerprint) -> tuple[str, ...]:
-    """``torch: 2.12.0 stored, 2.13.0 here``, field by field; empty where they agree."""
+    """``torch: 2.12.0 stored, 2.13.0 here``, field by field; empty if they agree."""
     fields = [field.name for field in dataclasses.fields(Fingerprint)]
     return tuple(
         f"{name.replace('_', ' ')}: {_shown(getattr(stored, name))} stored, "

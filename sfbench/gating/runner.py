@@ -309,7 +309,7 @@ def _calibrated_job(job: GateJob) -> calibration_files.Job:
     target = job.plan.target
     return calibration_files.Job(
         fingerprint=replace(_fingerprint(job, _environment(job)), backend=None),
-        script=target.name if target.is_workload else str(target.script.resolve()),
+        script=target.typed,
         seconds=job.options.seconds,
     )
 

@@ -38,7 +38,7 @@ def side_result(side: Side, plan: SweepPlan, machine: Machine, anchor: float | N
     analysis = analyze(ladder, machine, side.launches, step_frame(side.launches))
     return SweepResult(
         name=side.name,
-        target=plan.target.name if plan.target.is_workload else str(plan.target.script),
+        target=plan.target.typed,
         script_args=plan.target.args,
         device_type=plan.device_type,
         emulated=analysis.emulated,

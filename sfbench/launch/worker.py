@@ -83,7 +83,7 @@ def enter(local_rank: int, start: NodeStart) -> None:
     # tcp:// store would take the agent's for its own and hang.
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
     # The place of the script's folder, as in any interpreter that was given a script.
-    sys.path.insert(0, str(Path(start.job.script).parent))
+    sys.path.insert(0, start.job.root)
     if start.job.cores is not None:
         os.sched_setaffinity(0, start.job.cores[local_rank])
     sys.exit(_call(start, rank))

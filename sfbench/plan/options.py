@@ -47,7 +47,8 @@ class Settings(_Plain):
 
     target: str = Field(
         default="vision",
-        description="a reference workload by name, or the path of a training script",
+        description="a reference workload by name, the path of a training script, or "
+        "`-m package.module`",
     )
     devices: Annotated[
         tuple[int, ...],
@@ -108,7 +109,7 @@ class Settings(_Plain):
         Shown("auto|R", expected="auto, or a number from 1 to 100"),
         Field(
             description="how often the device counts are visited, in turn; `auto`: eight short "
-            "launches of each, fewer (at least three) where starting one or one of its cycles "
+            "launches of each, fewer (at least three) if starting one or one of its cycles "
             "takes long, and more of the count whose interval needs them from the time that "
             "others leave"
         ),

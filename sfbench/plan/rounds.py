@@ -48,7 +48,7 @@ class Launched:
 
 
 def next_launch(plan: SweepPlan, machine: Machine, done: Sequence[Launched]) -> LaunchPlan | None:
-    """The launch after those in ``done``; None where the sweep is complete.
+    """The launch after those in ``done``; None if the sweep is complete.
 
     With ``--rounds`` given each device count is visited so often. Else their number comes from what
     the first launch of a count cost (``wanted_launches``), ends early at ``LOOK`` launches where

@@ -12,16 +12,29 @@ DeviceType = Literal["cpu", "cuda", "xpu"]
 Scaling = Literal["weak", "strong"]
 
 
+MODULE = "-m "
+"""Before a target that is a module."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """What is run: a reference workload or a script of the user's."""
 
     name: str
-    """Workload name, or the script's file name without ``.py``."""
+    """Workload name, dotted name of a module, or the script's file name without ``.py``."""
     script: Path
     """Absolute."""
     is_workload: bool
     args: tuple[str, ...] = ()
+    module: str = ""
+    """What ``python -m`` would run; empty: a script by its path."""
+
+    @property
+    def typed(self) -> str:
+        """As one may give it to a command from any folder, and as results name it."""
+        if self.module:
+            return f"{MODULE}{self.module.removesuffix('.__main__')}"
+        return self.name if self.is_workload else str(self.script)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import difflib
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
 from sfbench.common.errors import UsageError
-from sfbench.plan.sweep_plan import Target
+from sfbench.plan.sweep_plan import MODULE, Target
 
 WORKLOADS = ("vision", "language", "recommender", "emulated")
 
@@ -35,11 +37,13 @@ def workloads() -> tuple[Workload, ...]:
 
 
 def resolve_target(target: str, args: tuple[str, ...] = ()) -> Target:
-    """A workload name, or the path of a training script.
+    """A workload name, the path of a training script, or ``-m package.module``.
 
     Raises:
-        UsageError: neither; or the script cannot be read.
+        UsageError: none of them; or the script cannot be read.
     """
+    if target.startswith(MODULE):
+        return _module(target.removeprefix(MODULE).strip(), args)
     for workload in workloads():
         if target == workload.name:
             return Target(name=target, script=workload.script, is_workload=True, args=args)
@@ -53,13 +57,49 @@ def resolve_target(target: str, args: tuple[str, ...] = ()) -> Target:
             what = "is a folder" if path.is_dir() else "is a pipe or a device, no file"
         meant = f" Did you mean {near[0]}?" if near else ""
         raise UsageError(
-            f"{target}: {what}.{meant} Give a training script's path, or one of: {names}."
+            f"{target}: {what}.{meant} Give a training script's path, -m package.module, "
+            f"or one of: {names}."
         )
     try:
         path.read_bytes()
     except OSError as error:
         raise UsageError(f"{target}: cannot be read: {error.strerror}") from error
     return Target(name=path.stem, script=path.resolve(), is_workload=False, args=args)
+
+
+def _module(name: str, args: tuple[str, ...]) -> Target:
+    """What ``python -m name`` would run from here. Nothing is imported."""
+    spec = _spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        name = f"{name}.__main__"
+        spec = PathFinder.find_spec("__main__", list(spec.submodule_search_locations))
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise UsageError(
+            f"-m {name}: there is no such module, seen from {Path.cwd()}. "
+            "Give its dotted name, as python -m takes it, from the folder where python -m runs it."
+        )
+    script = Path(spec.origin).resolve()
+    return Target(
+        name=name.removesuffix(".__main__"),
+        script=script,
+        is_workload=False,
+        args=args,
+        module=name,
+    )
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """Where a dotted name leads from this folder, package by package."""
+    first, *rest = name.split(".")
+    if not all(part.isidentifier() for part in (first, *rest)):
+        return None
+    spec = PathFinder.find_spec(first, [str(Path.cwd())]) or find_spec(first)
+    for part in rest:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        # By its last name: a folder without __init__.py would ask for its imported parent.
+        spec = PathFinder.find_spec(part, list(spec.submodule_search_locations))
+    return spec
 
 
 def _folder() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib.machinery
+import importlib.util
 import multiprocessing
 import multiprocessing.process
 import os
@@ -36,8 +37,8 @@ from sfbench.protocol.record_file import write_failure
 
 _WANTS_A_GPU = (
     "The script asks for a GPU, but this is a measurement on the CPU, which hides them from it. "
-    "Give --device cuda where there are GPUs that torch can use (sfbench info tells), or make the "
-    "script train on the CPU."
+    "If this machine has GPUs that torch can use (see sfbench info), give --device cuda; else make "
+    "the script train on the CPU."
 )
 
 _OWN_FAULT = (
@@ -138,14 +139,18 @@ def _run_script(job: RankJob) -> None:
     path = job.script
     if job.code is not None:
         checkout.enter(job.code)
+    sys.path[0:1] = [os.getcwd() if job.module else job.root]  # noqa: PTH109
     main = types.ModuleType("__main__")
     main.__file__ = path
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
     main.__dict__["__builtins__"] = __builtins__
     main.__dict__["__cached__"] = None
+    if job.module:
+        # Imports the packages above it. Spawned workers import it by the name in its spec.
+        main.__spec__ = importlib.util.find_spec(job.module)
+        main.__package__ = job.module.rpartition(".")[0]
     sys.modules["__main__"] = main
     sys.argv = [path, *job.args]
-    sys.path[0:1] = [str(Path(path).parent)]
     start_afresh()
     # Workers that start by spawn rebuild path and folder from these.
     multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined] # noqa: PTH109

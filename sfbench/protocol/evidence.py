@@ -2,7 +2,7 @@
 
 Frozen values, gathered by ``sfbench.probe.recording`` in every rank, judged by
 ``sfbench.checks``. They hold plain numbers and text, so that they travel as JSON. A
-``line`` is ``file.py:12``, a place in the script; empty where it could not be told.
+``line`` is ``file.py:12``, a place in the script; empty if it could not be told.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Loader:
     trains: bool
     """Its batches lead to optimizer updates."""
     length: int | None
-    """``len(loader)``; None where it has none (most IterableDatasets)."""
+    """``len(loader)``; None if it has none (most IterableDatasets)."""
     dataset: str
     """Name of its class."""
     dataset_size: int | None
@@ -53,7 +53,7 @@ class Loader:
     has_set_epoch: bool
     epochs: tuple[Epoch, ...] = ()
     indices: tuple[int, ...] = ()
-    """Of the first samples of the first pass; empty where unknown."""
+    """Of the first samples of the first pass; empty if unknown."""
     contents: tuple[int, ...] = ()
     """Checksums of the same samples (or, with ``whole_batches``, of whole batches)."""
     labels: tuple[int, ...] = ()

@@ -51,7 +51,7 @@ def write(
 
 
 def promote(launch_dir: Path) -> bool:
-    """The risk came true: what was written before it is the record. False where there is none."""
+    """The risk came true: what was written before it is the record. False if there is none."""
     final, so_far = launch_dir / FILE_NAME, launch_dir / SO_FAR
     if not final.exists() and so_far.exists():
         so_far.replace(final)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from sfbench.protocol.evidence import RankEvidence
@@ -100,6 +101,8 @@ class RankJob:
 
     script: str
     """Absolute path of the training script."""
+    module: str = ""
+    """Its dotted name if it runs as ``python -m`` would run it."""
     args: tuple[str, ...] = ()
     launch_dir: str
     """Private folder of this launch on this node: heartbeat, failures, record."""
@@ -111,6 +114,11 @@ class RankJob:
     probe: ProbeOptions = field(default_factory=ProbeOptions)
     code: CodeRoot | None = None
     """Set by the gate: which of two checkouts this launch has to run."""
+
+    @property
+    def root(self) -> str:
+        """The folder that the script's own imports begin at."""
+        return str(Path(self.script).parents[self.module.count(".")])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +203,7 @@ class LoopInfo:
     dtype: str = "float32"
     emulated: bool = False
     steps_per_pass: int | None = None
-    """Steps of one pass over the training data; None where it has no end that is known."""
+    """Steps of one pass over the training data; None if it has no end that is known."""
     nccl: str | None = None
     """Version of NCCL (or RCCL); None: another backend."""
 
@@ -305,7 +313,7 @@ class LaunchRecord:
     checks: tuple[CheckResult, ...] = ()
     loads: tuple[RankLoad, ...] = ()
     all_reduce: tuple[AllReduceTime, ...] = ()
-    """Empty where it was not measured: one device, no DDP, only the train rung."""
+    """Empty if it was not measured: one device, no DDP, only the train rung."""
     own_collectives: tuple[OwnCollective, ...] = ()
     kept_batches: int = 0
     """Batches that the rungs without a loader replay, one after the other and around."""

@@ -86,7 +86,7 @@ def run_check(plan: SweepPlan, machine: Machine, observer: Observer) -> Checked:
 
 def _checked(plan: SweepPlan, measured: MeasuredLaunch, logs: Path, began: float) -> Checked:
     checked = Checked(
-        target=plan.target.name if plan.target.is_workload else str(plan.target.script),
+        target=plan.target.typed,
         script_args=plan.target.args,
         devices=DEVICES,
         checks=run_checks([launch_facts(measured)], plan.scaling),
@@ -147,6 +147,7 @@ def _launch(
     with scratch("launch") as launch_dir:
         job = RankJob(
             script=str(plan.target.script),
+            module=plan.target.module,
             args=plan.target.args,
             launch_dir=str(launch_dir),
             threads=plan.threads_per_device,

@@ -74,7 +74,7 @@ def run_sweep(
         analysis = analyze(plan, machine, launches, frame)
         result = SweepResult(
             name=plan.name,
-            target=plan.target.name if plan.target.is_workload else str(plan.target.script),
+            target=plan.target.typed,
             script_args=plan.target.args,
             device_type=plan.device_type,
             emulated=analysis.emulated,
@@ -151,6 +151,7 @@ def _node_job(
     return NodeJob(
         job=RankJob(
             script=str(plan.target.script),
+            module=plan.target.module,
             args=plan.target.args,
             launch_dir=str(launch_dir),
             threads=plan.threads_per_device,

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfbench.common.errors import UsageError
-from sfbench.common.schema import LADDER
+from sfbench.common.schema import LADDER, RankJob
 from sfbench.plan import machine as machine_module
 from sfbench.plan.machine import Machine
 from sfbench.plan.options import Settings
@@ -252,6 +252,36 @@ def test_targets_are_workloads_or_files(tmp_path: Path) -> None:
         resolve_target("nothing.py")
     with pytest.raises(UsageError, match="is a folder"):
         resolve_target(str(tmp_path))
+
+
+def test_a_target_may_be_a_module_or_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "job" / "inner"
+    inner.mkdir(parents=True)
+    for path in (inner.parent / "__init__.py", inner / "__main__.py", inner / "train.py"):
+        path.write_text("raise RuntimeError('imported')")
+    monkeypatch.chdir(tmp_path)
+
+    module, package = (resolve_target(f"-m job.inner{rest}") for rest in (".train", ""))
+
+    assert (module.name, module.script) == ("job.inner.train", inner / "train.py")
+    assert (package.name, package.script) == ("job.inner", inner / "__main__.py")
+    assert (module.module, package.module) == ("job.inner.train", "job.inner.__main__")
+    assert (module.typed, package.typed) == ("-m job.inner.train", "-m job.inner")
+    for job in (module, package):
+        rank = RankJob(script=str(job.script), module=job.module, launch_dir="")
+        assert rank.root == str(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["job.none", "none.train", "a b", "", "json.nothing", "."])
+def test_a_module_that_is_not_there_is_an_error(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job").mkdir()
+    with pytest.raises(UsageError, match=r"there is no such module"):
+        resolve_target(f"-m {name}")
 
 
 @pytest.mark.parametrize(("text", "quota"), [("max 100000", None), ("150000 100000", 1.5)])

@@ -24,8 +24,8 @@ _STEPS_OF_LOOPS = {"FOR_ITER", "SEND", "YIELD_FROM"}
 class CallSite:
     """Finds the innermost line of the script, or of a module beside it, on the stack."""
 
-    def __init__(self, script: str) -> None:
-        self._folder = str(Path(script).parent) + os.sep
+    def __init__(self, root: str) -> None:
+        self._folder = root + os.sep
         self._own: dict[CodeType, bool] = {}
 
     def line(self) -> str:

@@ -46,7 +46,7 @@ class Recorder:
         self._state = state
         self._early: list[Listener] = []
         self._weights: tuple[float | None, float | None] | None = None
-        call_site = CallSite(state.job.script)
+        call_site = CallSite(state.job.root)
         self.loaders = LoaderWatch(
             call_site,
             state.loaders,
