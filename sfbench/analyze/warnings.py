@@ -74,7 +74,7 @@ def _other_work(point: MeasuredPoint) -> Iterator[str]:
         yield (
             f"{units.percent(point.other_share)} of the time went to what was taken for "
             "validation or saving (forwards without gradients between steps, other loaders, "
-            "torch.save) and is in no figure here. Where it is part of training, the job is slower "
+            "torch.save); no figure here includes it. If it is part of training, the job is slower "
             "by as much"
         )
 
@@ -82,7 +82,7 @@ def _other_work(point: MeasuredPoint) -> Iterator[str]:
 def _torn(point: MeasuredPoint) -> Iterator[str]:
     if point.torn_steps:
         yield (
-            f"{point.torn_steps} train steps measured on some ranks only are left out: "
+            f"left out {point.torn_steps} train steps that only some ranks measured: "
             "the ranks do not make the same steps"
         )
 

@@ -13,7 +13,7 @@ ID = "accumulation-sync"
 
 
 def check(launch: LaunchFacts) -> CheckResult:
-    """Fail where an update needs one sync and gets several."""
+    """Fail if an update needs one sync and gets several."""
     if not launch.ranks:
         return result(ID, "not-applicable", "Nothing was seen.")
     first = launch.ranks[0]

@@ -9,7 +9,7 @@ ID = "checkpoint-keys"
 
 
 def check(launch: LaunchFacts) -> CheckResult:
-    """Fail where a key of a saved state names DDP (``module.``) or torch.compile."""
+    """Fail if a key of a saved state names DDP (``module.``) or torch.compile."""
     for rank in launch.ranks:
         for save in rank.saves:
             compiled = any("_orig_mod" in key for key in save.keys)

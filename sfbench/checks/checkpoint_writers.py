@@ -10,7 +10,7 @@ ID = "checkpoint-writers"
 
 
 def check(launch: LaunchFacts) -> CheckResult:
-    """Fail where two ranks of a host open one path for writing with no sync point between."""
+    """Fail if two ranks of a host open one path for writing with no sync point between."""
     for a, b in same_host(launch):
         for mine, theirs in both_write(a, b):
             if not (mine.setup and is_read(mine.path, launch)):

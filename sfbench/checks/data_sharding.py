@@ -26,7 +26,7 @@ ADVICE = (
 
 
 def check(launch: LaunchFacts) -> CheckResult:
-    """Fail where two ranks of a data-parallel group were given the same samples."""
+    """Fail if two ranks of a data-parallel group were given the same samples."""
     found = list(_found(launch))
     for status in ("fail", "warn"):
         text = next((text for worse, text in found if worse == status), None)
@@ -97,7 +97,7 @@ def _nothing(launch: LaunchFacts) -> str:
 
 
 def _compare(a: Loader, b: Loader, ranks: int) -> tuple[Status, str] | None:
-    """``fail``, ``warn`` or ``pass`` with what was seen; None where nothing can be compared."""
+    """``fail``, ``warn`` or ``pass`` with what was seen; None if nothing can be compared."""
     count = min(len(a.contents), len(b.contents))
     if bool(a.dataset) != bool(b.dataset):
         return None  # one reads for the other, which shows what its model is given
@@ -157,7 +157,7 @@ def _same_numbers(a: Loader, b: Loader, places: list[tuple[int, int]]) -> tuple[
 
 
 def _agrees(a: Loader, b: Loader, i: int, j: int) -> bool | None:
-    """Whether two samples of one index are the same; None where only augmented contents differ."""
+    """Whether two samples of one index are the same; None if only augmented contents differ."""
     if a.contents[i] == b.contents[j]:
         return True
     if not a.labels or not b.labels:

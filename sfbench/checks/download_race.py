@@ -20,7 +20,7 @@ ADVICE = (
 
 
 def check(launch: LaunchFacts) -> CheckResult:
-    """Fail where data made during set-up is made twice, or read with no sync point in between."""
+    """Fail if data made during set-up is made twice, or read with no sync point in between."""
     made = False
     for a, b in same_host(launch):
         for first, second in ((a, b), (b, a)):

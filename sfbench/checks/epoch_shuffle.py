@@ -14,7 +14,7 @@ FEWEST = 6
 
 
 def check(launch: LaunchFacts) -> CheckResult:
-    """Fail where a sampler that is meant to shuffle gives the same order in every epoch."""
+    """Fail if a sampler that is meant to shuffle gives the same order in every epoch."""
     seen = False
     for rank in launch.ranks:
         for loader in training_loaders(rank):
@@ -30,7 +30,7 @@ def check(launch: LaunchFacts) -> CheckResult:
 
 
 def repeats(loader: Loader) -> bool | None:
-    """Whether all epochs have the same order; None where two cannot be compared."""
+    """Whether all epochs have the same order; None if two cannot be compared."""
     orders = [epoch.order for epoch in loader.epochs if _counts(epoch)]
     length = min(map(len, orders), default=0)
     if len(orders) < 2 or length < FEWEST:

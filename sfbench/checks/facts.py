@@ -40,7 +40,7 @@ class LaunchFacts:
     """By rank; some may be missing where the launch failed."""
     failure: Failure | None = None
     samples_per_update: float | None = None
-    """Per device; None where no step was counted."""
+    """Per device; None if no step was counted."""
     fetches_per_update: float | None = None
     communication_s: float | None = None
     """Exposed communication per update, where a sweep has measured it."""

@@ -13,7 +13,7 @@ _REFUSALS = ("no-process-group", "not-wrapped")
 
 
 def check(launch: LaunchFacts) -> CheckResult:
-    """Fail where ranks did not exchange gradients, or where their weights differ after updates."""
+    """Fail if ranks did not exchange gradients, or if their weights differ after updates."""
     if launch.failure is not None and launch.failure.kind in _REFUSALS:
         return result(ID, "fail", launch.failure.message)
     if launch.ranks and all(_infinite(rank) for rank in launch.ranks):

@@ -15,7 +15,7 @@ SAME = 0.01
 
 
 def check(launches: Sequence[LaunchFacts]) -> CheckResult:
-    """Pass with what was seen; warn where a scheduler steps several times per update."""
+    """Pass with what was seen; warn if a scheduler steps several times per update."""
     points = _points(launches)
     if not points:
         return result(ID, "not-applicable", "No optimizer was seen.")

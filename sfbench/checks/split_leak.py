@@ -16,7 +16,7 @@ LEAST = 0.01
 
 
 def check(launch: LaunchFacts) -> CheckResult:
-    """Fail where parts that are disjoint on each rank overlap between ranks."""
+    """Fail if parts that are disjoint on each rank overlap between ranks."""
     compared = False
     for a, b in launch.peers():
         for mine, theirs in _pairs(a, b):

@@ -11,7 +11,7 @@ ID = "threads"
 
 
 def check(launches: Sequence[LaunchFacts]) -> CheckResult:
-    """Fail where the number of intra-op threads differs between ranks or device counts."""
+    """Fail if the number of intra-op threads differs between ranks or device counts."""
     seen = {
         launch.devices: {rank.threads for rank in launch.ranks}
         for launch in sorted(launches, key=lambda f: f.devices)

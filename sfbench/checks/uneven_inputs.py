@@ -16,7 +16,7 @@ ADVICE = (
 
 
 def check(launch: LaunchFacts) -> CheckResult:
-    """Fail where ranks parted, or where their loaders run out at different numbers of batches."""
+    """Fail if ranks parted, or if their loaders run out at different numbers of batches."""
     if launch.failure is not None and launch.failure.kind == "ranks-disagree":
         return result(ID, "fail", launch.failure.message)
     found = [_compare(loaders) for loaders in _alike(launch)]

@@ -12,7 +12,7 @@ FEWEST = 3
 
 
 def check(launch: LaunchFacts) -> CheckResult:
-    """Warn where the search is asked for and no rank ever had an unused parameter."""
+    """Warn if the search is asked for and no rank ever had an unused parameter."""
     searching = [
         [rank.models[place] for rank in launch.ranks if place < len(rank.models)]
         for place, model in enumerate(launch.ranks[0].models if launch.ranks else ())

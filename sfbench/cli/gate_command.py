@@ -242,7 +242,7 @@ def _tell_github(outcome: GateOutcome) -> None:
 
 
 def _recorded(result: SweepResult) -> int:
-    """0 where each point has figures; such a result can be compared with."""
+    """0 if each point has figures; such a result can be compared with."""
     if result.interrupted:
         return InterruptedSweep.exit_code
     failed = [point for point in result.points if point.status != "ok"]

@@ -25,7 +25,7 @@ class ScriptState:
     """What a script was at a time."""
 
     sha256: str
-    """Empty where it could not be read."""
+    """Empty if it could not be read."""
     git_commit: str | None
 
 

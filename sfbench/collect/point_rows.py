@@ -36,7 +36,7 @@ COLUMNS = (
 
 
 def point_row(point: Point) -> dict[str, Cell]:
-    """One value for each of ``COLUMNS``; None where it was not measured."""
+    """One value for each of ``COLUMNS``; None if it was not measured."""
     row: dict[str, Cell] = {name: getattr(point, name) for name in _PLAIN}
     for name in _INTERVALS:
         row |= _interval_cells(name, getattr(point, name))

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and read only where they are files."""
+"""Files that are written whole or not at all, and read only if they are files."""
 
 from __future__ import annotations
 

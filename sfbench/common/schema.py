@@ -90,7 +90,7 @@ NOT_TOLD_APART = "not told apart by the version that wrote this"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """An estimate with its 95 % interval. low and high are None where one sample gives none."""
+    """An estimate with its 95 % interval. low and high are None if one sample gives none."""
 
     value: float
     low: float | None
@@ -158,7 +158,7 @@ class OwnSteps:
     first_rank: tuple[int, ...]
     """Each row holds the ranks from this one up to the next row's: the slowest of them."""
     step_s: tuple[tuple[float | None, ...], ...]
-    """By row, then by stretch of the sweep in order; None where a rank has no such step."""
+    """By row, then by stretch of the sweep in order; None if a rank has no such step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,10 +208,10 @@ class Stall:
     kind: StallKind
     """The first two stand outside of the training loop: no figure of the step holds them."""
     line: str
-    """Where in the script; empty where it was too short to be looked at."""
+    """Where in the script; empty if it was too short to be looked at."""
     per: Literal["steps", "epoch", "irregular"]
     period_steps: int | None
-    """Steps from one to the next; None where irregular."""
+    """Steps from one to the next; None if irregular."""
     sure: bool
     """False: each launch had one, at the same step, which may as well be once per start."""
     times: int
@@ -250,13 +250,13 @@ class Point:
     ideal_samples_per_s: float | None = None
     efficiency: Interval | None = None
     """Through the solo rung of each launch where that exists, which is what is known best, else
-    plain. None where there is no ok point at 1 device to compare with (see warnings)."""
+    plain. None if there is no ok point at 1 device to compare with (see warnings)."""
     efficiency_from: Literal["solo-rung", "samples-per-s"] | None = None
     """Which of the two ``efficiency`` is."""
     efficiency_plain: Interval | None = None
     """samples_per_s against N times that at 1 device, as measured."""
     efficiency_drift_corrected: Interval | None = None
-    """Through the solo rung of each launch; None where that did not run, or is other work."""
+    """Through the solo rung of each launch; None if that did not run, or is other work."""
     step_s: Interval | None = None
     steps_measured: int = 0
     warmup_steps: int = 0
@@ -268,7 +268,7 @@ class Point:
     stalls_seen_up_to_steps: int = 0
     """Steps of the longest launch: what comes more rarely was not seen."""
     epoch: EpochTime | None = None
-    """None where the length of an epoch is not known."""
+    """None if the length of an epoch is not known."""
     slow_rank: int | None = None
     """The straggler, where one rank is slower than the others beyond noise."""
     ranks: tuple[RankResult, ...] = ()
@@ -279,7 +279,7 @@ class Point:
     all_reduce: tuple[AllReduceTime, ...] = ()
     """The job's gradient buckets, reduced alone, smallest first: medians over launches."""
     batch_times: tuple[BatchTime, ...] = ()
-    """At 1 device, smallest first; empty where other batch sizes were not tried."""
+    """At 1 device, smallest first; empty if other batch sizes were not tried."""
     beginning: Beginning | None = None
     own_steps: OwnSteps | None = None
 

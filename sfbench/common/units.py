@@ -32,7 +32,7 @@ _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B
 
 
 def half_width(interval: Interval | Share | None) -> float | None:
-    """The longer side of an interval; None where it has none."""
+    """The longer side of an interval; None if it has none."""
     if interval is None or interval.value is None:
         return None
     if interval.low is None or interval.high is None:
@@ -116,7 +116,7 @@ def duration(value_s: float) -> str:
 
 
 def percent(ratio: float | None, half: float | None = None) -> str:
-    """``78%``; one decimal at most, and only where the interval is that narrow."""
+    """``78%``; one decimal at most, and only if the interval is that narrow."""
     if ratio is None:
         return MISSING
     return f"{_fixed(100 * ratio, _percent_decimals(half))}%"
@@ -227,7 +227,7 @@ def _decimals(value: float, half: float | None) -> int:
         return max(narrowest, 0)
     if value == 0:
         return min(-math.floor(math.log10(half)), max(narrowest, 0))
-    # Two digits stand even where the interval is wider than the value: fewer are another value.
+    # Two digits stand even if the interval is wider than the value: fewer are another value.
     return max(min(-math.floor(math.log10(half)), max(narrowest, 0)), 1 - size)
 
 

@@ -144,7 +144,7 @@ class Follower:
 
 
 def join(job: Path, local_rank: int) -> Follower | None:
-    """Join the session that leads the job's folder; None where there is none yet."""
+    """Join the session that leads the job's folder; None if there is none yet."""
     _refuse_foreign(job.parent)
     try:
         session = Lead(**json.loads((job / "lead").read_bytes()))
@@ -186,7 +186,7 @@ def _job_key() -> list[str]:
 
 
 def _parent() -> str | None:
-    """Who started this process; None where that is outside the container."""
+    """Who started this process; None if that is outside the container."""
     try:
         return f"{os.getppid()}~{start_ticks(os.getppid())}"
     except ProcessLookupError:

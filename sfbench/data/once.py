@@ -43,7 +43,7 @@ class _Outcome:
     """What local rank 0 passes on, pickled."""
 
     value: bytes | None = None
-    """None where there was an exception."""
+    """None if there was an exception."""
     error: bytes | None = None
     """None also where the exception cannot travel."""
     text: str = ""

@@ -43,7 +43,7 @@ class Case:
     shares: TimeShare
     loop: LoopInfo
     one: Point | None
-    """The point at 1 device with its shares; None where it was not measured, or is this one."""
+    """The point at 1 device with its shares; None if it was not measured, or is this one."""
     records: tuple[LaunchRecord, ...]
     gpus: tuple[GpuState, ...]
     """This node's GPUs as the launches saw them."""
@@ -77,7 +77,7 @@ class Case:
         return self.shares.of(part.id)
 
     def share_at_one(self, part: Part) -> Share | None:
-        """The same at 1 device; None where that was not measured, or is this point."""
+        """The same at 1 device; None if that was not measured, or is this point."""
         if self.one is None or self.one.time_share is None:
             return None
         return self.one.time_share.of(part.id)
@@ -99,7 +99,7 @@ class Case:
         return None if share.value is None else share.value * self.step_s
 
     def gpu(self, rank: int) -> GpuState | None:
-        """The GPU of a rank; None where the launcher did not see it (CPU, another node)."""
+        """The GPU of a rank; None if the launcher did not see it (CPU, another node)."""
         uuid = self.infos[rank].gpu_uuid
         return next((gpu for gpu in self.gpus if uuid and gpu.uuid.endswith(uuid)), None)
 

@@ -19,7 +19,7 @@ What limits loading follows from what fetching costs inside the workers, measure
   processes is what takes the time.
 * ``unknown``: the workers could not be watched.
 
-Disproved where the step on batches from memory is no faster, or where twice the workers (with cores
+Disproved if the step on batches from memory is no faster, or if twice the workers (with cores
 free) leave ``data_wait_s_per_step`` as it is: then the source behind the dataset is slow.
 """
 
@@ -134,7 +134,7 @@ def _look(case: Case) -> Starvation:
 
 
 def _may_only_spin(case: Case, supplied: Supply | None) -> bool:
-    """A thread that waits for a device keeps a core busy: that tells of a lack of cores only where
+    """A thread that waits for a device keeps a core busy: that tells of a lack of cores only if
     the workers had to wait for one."""
     if not case.on_device:
         return False

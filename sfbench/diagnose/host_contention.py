@@ -7,7 +7,7 @@ more time on a core for the same work (``memory``: bandwidth, caches, clock), or
 launches work and may spin while it waits, so its time says nothing: there the devices' own clocks
 are compared, and a lower one beside the others is ``power``.
 
-Disproved where fewer ranks per host, with the same cores and threads, take as long per step.
+Disproved if fewer ranks per host, with the same cores and threads, take as long per step.
 """
 
 from __future__ import annotations

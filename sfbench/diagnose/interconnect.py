@@ -14,7 +14,7 @@ predicts what is exposed, and what other settings would save:
   in each other's way while they reduce.
 * ``unknown``: all-reduce was not timed.
 
-Disproved where the ranks without gradient sync (rung unsynced) are as slow as with it.
+Disproved if the ranks without gradient sync (rung unsynced) are as slow as with it.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _look(case: Case) -> _Traffic:
 
 
 def _mean(values: Array) -> float | None:
-    """Over the ranks that have one; None where none has."""
+    """Over the ranks that have one; None if none has."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else None
 
@@ -256,13 +256,13 @@ def _forward_side(traffic: _Traffic) -> Iterator[tuple[float, str]]:
     if loop.find_unused_parameters:
         yield (
             longer_s,
-            f"Turn find_unused_parameters off, or set static_graph=True where the graph never "
+            f"Turn find_unused_parameters off, or set static_graph=True if the graph never "
             f"changes: forward takes {costs} longer with sync on.",
         )
     elif loop.buffers != 0:
         yield (
             longer_s,
-            f"Try broadcast_buffers=False (with SyncBatchNorm, or where buffers do not matter): "
+            f"Try broadcast_buffers=False (with SyncBatchNorm, or if buffers do not matter): "
             f"forward takes {costs} longer with sync on.",
         )
 

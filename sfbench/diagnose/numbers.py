@@ -32,7 +32,7 @@ def common(case: Case, part: Part, judged: Judgement) -> Evidence:
 
 
 def rounded(value: float | None) -> float | None:
-    """To ``DIGITS`` significant digits; None where it is not known (nan)."""
+    """To ``DIGITS`` significant digits; None if it is not known (nan)."""
     return None if value is None or math.isnan(value) else float(f"{value:.{DIGITS}g}")
 
 

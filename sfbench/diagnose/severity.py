@@ -30,7 +30,7 @@ class Judgement:
 
 
 def judge(share: Share | Interval) -> Judgement | None:
-    """Judge a share of the step; None where there is nothing to say."""
+    """Judge a share of the step; None if there is nothing to say."""
     if share.value is None or share.value < WORTH_SAYING:
         return None
     sure = share.low is not None and share.low > SURE_ABOVE

@@ -6,7 +6,7 @@ b / (b + A / C) of the time goes to samples, 90 % from 9 A / C on. Where each de
 same at all counts, or a step has fewer micro-batches of the same size, this loses nothing against
 one device, and is said once, at 1 device; where a global batch is divided, each count gets its own.
 
-Disproved where samples/s at twice the batch does not rise as predicted: run it.
+Disproved if samples/s at twice the batch does not rise as predicted: run it.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _memory_advice(case: Case) -> tuple[str, ...]:
 
 
 def _batch_for_good(curve: BatchCurve) -> float | None:
-    """9 A / C; None where samples seem to cost nothing."""
+    """9 A / C; None if samples seem to cost nothing."""
     if curve.sample_s.value <= 0:
         return None
     return GOOD_SHARE / (1 - GOOD_SHARE) * curve.fixed_s.value / curve.sample_s.value

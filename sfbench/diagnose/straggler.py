@@ -10,7 +10,7 @@ Where it is slow comes from its own forward, update and the rest (backward) besi
 the unsynced rung, where nobody waits for anybody. Slow while all others are parked (rung solo): the
 device. Slow only beside the others: the host. Ready to run without a core: another process.
 
-Disproved where swapping the rank to another device leaves the slowness with the rank (its data or
+Disproved if swapping the rank to another device leaves the slowness with the rank (its data or
 its code), or where it goes away with the other ranks parked.
 """
 

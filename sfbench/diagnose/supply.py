@@ -52,7 +52,7 @@ class Starvation:
     """See ``sfbench.diagnose.data_loader_starvation``."""
     wanted: Demand
     supplied: Supply | None
-    """None where no worker could be watched."""
+    """None if no worker could be watched."""
     wait_s: float
     """Mean per step that the starving ranks waited for the loader."""
     stall_steps: float
@@ -68,7 +68,7 @@ class Starvation:
 
 
 def supply(case: Case, rank: int | None) -> Supply | None:
-    """From the loads of all ranks, or of one; None where no worker could be watched."""
+    """From the loads of all ranks, or of one; None if no worker could be watched."""
     return _supply([load for load in case.loads(rank) if load.fetch_batches])
 
 

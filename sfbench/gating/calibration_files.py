@@ -74,7 +74,7 @@ def store(calibration: Calibration) -> Path:
 
 
 def load(job: Job) -> Calibration | None:
-    """The calibration of a job; None where there is none, or one of another version.
+    """The calibration of a job; None if there is none, or one of another version.
 
     Raises:
         ResultError: its file is damaged, or cannot be read.

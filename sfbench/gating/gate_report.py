@@ -27,7 +27,7 @@ class GateOptions:
     margin: float = 0.08
     """A candidate slower by more than this ratio fails."""
     budget_s: float = 180.0
-    """Wall time for all pairs. A FAIL at the first look is confirmed even where that needs more."""
+    """Wall time for all pairs. A FAIL at the first look is confirmed even if that needs more."""
     seconds: float = 2.5
     """Measuring budget of one launch."""
     min_efficiency: float | None = None
@@ -36,7 +36,7 @@ class GateOptions:
 
 
 Parts = Mapping[str, float | None]
-"""Time shares of a step by the id of the part, as ratios; None where a part was not measured."""
+"""Time shares of a step by the id of the part, as ratios; None if a part was not measured."""
 
 
 def nothing_measured() -> Parts:
@@ -80,7 +80,7 @@ class SideReport:
     efficiency_interval: Estimate | None = None
     parts: Parts = field(default_factory=nothing_measured)
     parts_half_width: Parts = field(default_factory=nothing_measured)
-    """Of the parts' 95 % intervals; None where there is none."""
+    """Of the parts' 95 % intervals; None if there is none."""
     fetch_s_per_sample: float | None = None
     samples_per_step: float | None = None
     """Of all devices."""

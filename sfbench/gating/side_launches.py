@@ -160,7 +160,7 @@ class Sides:
 
 @contextmanager
 def opened(job: GateJob, observer: GateObserver) -> Iterator[Sides]:
-    """A launcher for one gate; the ranks' logs are kept only where a side gave nothing."""
+    """A launcher for one gate; the ranks' logs are kept only if a side gave nothing."""
     logs = new_scratch("logs")
     plan = job.plan
     try:

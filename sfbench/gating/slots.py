@@ -56,7 +56,7 @@ def _solo(point: MeasuredPoint) -> float | None:
 
 
 def _fetch(record: LaunchRecord) -> float | None:
-    """Seconds that one loader worker takes for a sample; None where none could be watched."""
+    """Seconds that one loader worker takes for a sample; None if none could be watched."""
     loads = [load for load in record.loads if load.fetch_batches]
     if not loads or record.loop.batch_per_fetch <= 0:
         return None

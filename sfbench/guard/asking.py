@@ -31,12 +31,12 @@ class AskedCall:
     arguments: tuple[int, ...]
 
     def flags(self) -> int:
-        """Its flags; 0 where it has none."""
+        """Its flags; 0 if it has none."""
         place = self.call.flags
         return 0 if place is None else self.arguments[place] & 0xFFFFFFFF
 
     def path(self, *, follows: bool | None = None) -> str:
-        """Absolute, without links; the last one stays where the call does not follow it."""
+        """Absolute, without links; the last one stays if the call does not follow it."""
         follow = self.call.follows if follows is None else follows
         at = None if self.call.at is None else self.arguments[self.call.at]
         return self._resolved(self.arguments[self.call.path], at, follow)

@@ -1,7 +1,7 @@
 """Sets aside what a script is about to change, before it is changed.
 
-Told of each change by what watches the script's system calls. Answers None where the call may go
-on, 0 where it was made here, or the number of the error with which it has to fail.
+Told of each change by what watches the script's system calls. Answers None if the call may go
+on, 0 if it was made here, or the number of the error with which it has to fail.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def stores(wanted: Wanted, note: Callable[[Path], None]) -> tuple[Store, ...]:
 
 
 def cache_stores(paths: Sequence[str], note: Callable[[Path], None]) -> dict[str, Path]:
-    """Make a folder for each cache, on the file system where it lies; none where that cannot be."""
+    """Make a folder for each cache, on the file system where it lies; none if that cannot be."""
     mounts = parse(Path("/proc/self/mountinfo").read_text())
     made: dict[str, Path] = {}
     for path in paths:

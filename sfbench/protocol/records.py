@@ -243,7 +243,7 @@ class OwnCollective:
 
     name: str
     line: str
-    """``train.py:12``; empty where no line of the script is on the stack."""
+    """``train.py:12``; empty if no line of the script is on the stack."""
     calls_per_step: float
     seconds: float
     """Median of one call during warmup, before ranks run apart."""

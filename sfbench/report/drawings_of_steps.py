@@ -27,7 +27,7 @@ def step_drawings(result: SweepResult) -> Iterator[Drawing]:
 
 
 def memory_grid(result: SweepResult) -> Grid | None:
-    """The fullest device of each count, beside the batch; None where no device told."""
+    """The fullest device of each count, beside the batch; None if no device told."""
     rows = []
     for point in result.points:
         peaks = {r.rank: r.peak_memory_bytes for r in point.ranks if r.peak_memory_bytes}

@@ -12,7 +12,7 @@ MENTIONED = 0.005
 def goodput_line(result: SweepResult) -> str:
     """``One epoch: 83.0 s at 1 device (training 72%, stalls 28%), 41.5 s at 2 devices (…).``
 
-    Empty where the length of an epoch is not known.
+    Empty if the length of an epoch is not known.
     """
     known = [(point, point.epoch) for point in result.points if point.epoch is not None]
     if not known:

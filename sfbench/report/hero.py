@@ -42,7 +42,7 @@ class Hero:
     """The first screen of one result."""
 
     devices: int | None
-    """The count that the bar shows; None where there is none to show."""
+    """The count that the bar shows; None if there is none to show."""
     segments: tuple[Segment, ...]
     ceiling: str | None
     """The most that shared cores allow, in words."""

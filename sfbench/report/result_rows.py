@@ -58,7 +58,7 @@ def worst_point(result: SweepResult) -> Point | None:
 
 
 def point_note(point: Point) -> str:
-    """What must be said wherever a point's numbers stand; empty where there is nothing."""
+    """What must be said wherever a point's numbers stand; empty if there is nothing."""
     if point.status != "ok":
         return "hung" if point.status == "timeout" else "failed"
     return "oversubscribed" if point.oversubscribed else ""

@@ -218,7 +218,7 @@ def _one_device(one: Point | None) -> Iterator[str]:
 
 
 def first_fix(result: SweepResult) -> Diagnosis | None:
-    """The surest gain: the first diagnosis that is no mere suspicion; None where there is none."""
+    """The surest gain: the first diagnosis that is no mere suspicion; None if there is none."""
     sure = (d for d in result.diagnoses if d.severity != "info" and (d.regain.low or 0.0) > 0.0)
     return next(sure, None)
 

@@ -108,7 +108,7 @@ class ResultView:
     """Where the time goes."""
     distributions: tuple[FigureView, ...]
     memory: Grid | None
-    """Beside the batch; None where no device told."""
+    """Beside the batch; None if no device told."""
     fixes: Fixes
     checks: tuple[CheckResult, ...]
     """Failures first."""

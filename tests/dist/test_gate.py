@@ -106,7 +106,7 @@ def test_a_heavier_pipeline_is_a_regression_that_says_why(repo: Path) -> None:
     if document["base"]["parts"]["data"] and document["candidate"]["parts"]["data"]:
         assert document["reasons"][0].startswith("Data loading grew from ")
     else:
-        assert "could not be told" in document["reasons"][0]
+        assert "ould not identify which part" in document["reasons"][0]
     assert document["candidate"]["fetch_s_per_sample"] > 0.005
     assert document["base"]["efficiency"] > document["candidate"]["efficiency"]
     # AND the person's own files are as they were

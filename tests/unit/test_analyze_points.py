@@ -260,7 +260,7 @@ def test_steps_that_not_every_rank_measured_are_left_out() -> None:
     )
     [point] = run(torn).points
     assert point.steps_measured == 29
-    assert point.warnings[0].startswith("1 train steps measured on some ranks only")
+    assert point.warnings[0].startswith("left out 1 train steps that only some ranks measured")
 
 
 def test_notes_and_an_early_end_become_warnings() -> None:

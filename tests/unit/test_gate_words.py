@@ -110,7 +110,7 @@ def test_no_reason_is_made_up_where_parts_were_not_measured() -> None:
     unknown = LIGHT | {"data": None, "communication": None, "compute": None, "host": None}
     found = report_of(Machine(RATES, [0.5 * r for r in RATES]), seen=replace(SEEN, base=unknown))
     (reason,) = found.reasons
-    assert reason.startswith("Which part of the step grew could not be told")
+    assert reason.startswith("Could not identify which part of the step got slower")
 
 
 def test_a_pass_needs_no_reason() -> None:
@@ -176,7 +176,7 @@ def test_a_floor_that_nothing_is_known_of_is_told() -> None:
 def test_a_part_whose_interval_holds_no_growth_is_not_blamed() -> None:
     wide = replace(SEEN, candidate_half_width=dict(data=0.4, communication=0.3, compute=0.3))
     (reason,) = report_of(Machine(RATES, [0.77 * r for r in RATES]), seen=wide).reasons
-    assert reason.startswith("Which part of the step grew could not be told")
+    assert reason.startswith("Could not identify which part of the step got slower")
 
 
 @pytest.mark.parametrize("after", [-0.05, 0.0, 0.01])

@@ -37,7 +37,7 @@ def check_different(
     """Refuse two sides that imported the same code, where that is all that a script takes.
 
     Of ``changed`` files those are returned which only a script that reads them can tell apart:
-    configuration, say, or lists of samples. None where the imported code differs.
+    configuration, say, or lists of samples. None if the imported code differs.
 
     Raises:
         UsageError: every module file is the same on both sides, and no other file may matter.

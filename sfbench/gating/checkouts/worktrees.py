@@ -71,7 +71,7 @@ def _is_left(temporary: Path) -> bool:
 
 
 def _remove(root: Path, folder: Path) -> None:
-    # It fails where an interrupt left half a checkout, or none. The folder goes with the temporary
+    # It fails if an interrupt left half a checkout, or none. The folder goes with the temporary
     # one around it, and what git knows of it goes here.
     with contextlib.suppress(UsageError):
         git(root, "worktree", "remove", "--force", "--force", str(folder))

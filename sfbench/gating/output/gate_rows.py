@@ -77,7 +77,7 @@ def _shares(base: SideReport, candidate: SideReport) -> list[GateRow]:
 
 
 def _moved(part: Part, base: SideReport, candidate: SideReport) -> float:
-    """By how much a share differs; 0 where one side has none."""
+    """By how much a share differs; 0 if one side has none."""
     before, after = base.parts.get(part.id), candidate.parts.get(part.id)
     return 0.0 if before is None or after is None else abs(after - before)
 

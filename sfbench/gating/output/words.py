@@ -223,7 +223,7 @@ def _why(report: GateReport) -> Iterator[str]:
     yield f"{sentence[0].upper()}{sentence[1:]}."
 
 
-UNTOLD = "which part of the step grew could not be told: time shares are too uncertain for that"
+UNTOLD = "could not identify which part of the step got slower: the time shares are too uncertain"
 """A regression is one without its cause as well."""
 _NAMED = (DATA, COMMUNICATION, COMPUTE)
 """Parts worth a word where they did not change."""
@@ -285,7 +285,7 @@ def _share(part: Part, side: SideReport) -> float:
 
 
 def _unlike(report: GateReport) -> Iterator[str]:
-    """The control and efficiency are of steps: they compare only where steps are alike."""
+    """The control and efficiency are of steps: they compare only if steps are alike."""
     base, candidate = report.base, report.candidate
     if base is None or candidate is None:
         return

@@ -51,7 +51,7 @@ def _differ(control: float, job: float) -> bool:
 
 
 def _step(levels: Sequence[float], place: int) -> float:
-    """By how much the median differs after a place in time; 0 where levels overlap."""
+    """By how much the median differs after a place in time; 0 if levels overlap."""
     before, after = levels[:place], levels[place:]
     if not (max(before) < min(after) or max(after) < min(before)):
         return 0.0

@@ -128,7 +128,7 @@ def settled(at: Centre, limit: float) -> bool:
 def pairs_needed(at: Centre, limit: float) -> int | None:
     """Pairs after which an interval as noisy as this one would leave the limit to one side.
 
-    None where the change lies so near to the limit that no practical number would do.
+    None if the change lies so near to the limit that no practical number would do.
     """
     distance = abs(at.mean - limit)
     deviation = at.error * math.sqrt(at.count)

@@ -38,7 +38,7 @@ class Question:
 class Contrast(Protocol):
     """How slots become log ratios: against a side measured beside, or against a stored one.
 
-    Each is None where there are too few values.
+    Each is None if there are too few values.
     """
 
     def change(self, slots: Sequence[SlotValue]) -> Centre | None:
@@ -162,7 +162,7 @@ class Judge:
         return tuple(q for q in self.questions(slots) if not settled(q.at, q.limit))
 
     def at_end(self, slots: Sequence[SlotValue]) -> Verdict:
-        """What is said where no look decided."""
+        """What is said if no look decided."""
         return "contaminated" if self.contaminated(slots) else "inconclusive"
 
     def confirmed(self, first: Sequence[SlotValue], fresh: Sequence[SlotValue]) -> bool:
@@ -182,7 +182,7 @@ class Judge:
         return control.shifted([own for own, _ in levels], [job for _, job in levels])
 
     def questions(self, slots: Sequence[SlotValue]) -> list[Question]:
-        """What is asked, as far as there are values for it; empty where any is without."""
+        """What is asked, as far as there are values for it; empty if any is without."""
         limits: dict[Asked, float] = {"change": math.log1p(-self.options.margin)}
         if self.options.min_efficiency is not None:
             limits["efficiency"] = math.log(self.options.min_efficiency)
@@ -206,7 +206,7 @@ def pairs(slots: Sequence[SlotValue]) -> list[tuple[SlotValue, SlotValue]]:
 
 
 def median(values: Sequence[float | None]) -> float | None:
-    """Of what is known; None where nothing is."""
+    """Of what is known; None if nothing is."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 

@@ -35,7 +35,7 @@ class Compared:
     pair_s: float
     """What a pair takes."""
     stopped: str | None = None
-    """Why no more was measured, where that was neither a decision nor the budget."""
+    """Why no more was measured, if that was neither a decision nor the budget."""
 
 
 class PairLoop:
