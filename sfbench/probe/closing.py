@@ -29,6 +29,7 @@ from sfbench.common.schema import (
 )
 from sfbench.probe import checkout
 from sfbench.probe.allreduce import time_all_reduce
+from sfbench.probe.device import parameters_of
 from sfbench.probe.hooks.fetching import FetchCost
 from sfbench.probe.hooks.passes import pass_length
 from sfbench.probe.loop.description import device_of
@@ -39,6 +40,9 @@ from sfbench.probe.state import State
 from sfbench.probe.stop import Refused
 from sfbench.protocol import record_file
 from sfbench.protocol.evidence import RankEvidence
+
+SAME_MODEL = 0.01
+"""Counts of parameters that differ by less are those of one training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +231,20 @@ def _weight_notes(weights: Sequence[float]) -> list[str]:
     return ["the ranks' weights differ at the end"] if len(set(weights)) > 1 else []
 
 
+def second_training(before: int, now: int) -> tuple[str, ...]:
+    """What a reader has to know where other parameters are trained at the end than at the start.
+
+    ``before`` and ``now``: how many.
+    """
+    if not before or not now or abs(now / before - 1) <= SAME_MODEL:
+        return ()
+    return (
+        f"two trainings in one script: first of {before:,} parameters, then of {now:,}, and the "
+        "figures mix both. Measure the one that you mean: let the script's arguments leave the "
+        "other out",
+    )
+
+
 def _record(
     state: State,
     payloads: list[RankPayload],
@@ -236,6 +254,9 @@ def _record(
     assert state.loop_info is not None
     steps = state.steps
     notes = list(state.notes)
+    if state.updates.replaced:
+        trained = sum(p.numel() for p in parameters_of(state.updates.by_key.values()))
+        notes += second_training(state.loop_info.parameters, trained)
     if steps.recompiled:
         notes.append(
             f"torch.compile compiled anew after warmup: {steps.recompiled} blocks are left out"

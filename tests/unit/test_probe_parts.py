@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from sfbench.probe import clock
+from sfbench.probe.closing import second_training
 from sfbench.probe.hooks import own_faults
 from sfbench.probe.hooks.collectives import CollectiveHooks
 from sfbench.probe.hooks.events import Event
@@ -384,3 +385,12 @@ def test_own_collectives_of_every_step_are_told_by_their_line(
     assert (one.name, one.line, one.calls_per_step) == ("all_reduce", "train.py:7", 2.0)
     assert one.bytes == 12
     assert one.seconds > 0
+
+
+def test_another_training_in_the_same_script_is_told() -> None:
+    # GIVEN an optimizer made anew for the same model, and one for another
+    assert second_training(1000, 1000) == ()
+    [said] = second_training(1000, 250_000)
+    assert said.startswith(
+        "two trainings in one script: first of 1,000 parameters, then of 250,000"
+    )

@@ -48,6 +48,8 @@ class UpdateHooks:
         self._tell: Callable[[Any], None] = _not_yet
         self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self.scalers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.replaced = False
+        """An optimizer that was made after the loop was known has taken over."""
         self.by_key: dict[int, Optimizer] = {}
         """Those in use: when the script goes on with new ones, the others are let go."""
         self._made: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
@@ -167,6 +169,7 @@ class UpdateHooks:
             return False
         late = self._settled is not None and self._made.get(optimizer, 0) > self._settled
         if late:
+            self.replaced = True
             self.by_key.clear()
             self.settle()
         self.by_key[key] = optimizer
