@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -191,8 +190,3 @@ def _indivisible(plan: SweepPlan, launch: LaunchPlan) -> LaunchOutcome | None:
     return LaunchOutcome(
         status="failed", record=None, error=error, notes=(), start_s=time.monotonic(), wall_s=0.0
     )
-
-
-def command_line(argv: Sequence[str]) -> str:
-    """A command as one may type it again."""
-    return shlex.join(["sfbench", *argv])
