@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -74,6 +74,8 @@ class Comparison:
     same_machine: bool
     """Whether rates of the two compare at all: one machine, one way to scale."""
     outcome: Outcome
+    summary: str
+    """The rows in a sentence, the largest count first."""
 
 
 def compare(result: SweepResult, baseline: SweepResult) -> Comparison:
@@ -90,7 +92,21 @@ def compare(result: SweepResult, baseline: SweepResult) -> Comparison:
         differences=tuple(_differences(result, baseline)),
         same_machine=same,
         outcome=_outcome({row.verdict for row in rows}) if same else "undecided",
+        summary=_summary(rows, same=same),
     )
+
+
+def _summary(rows: Sequence[ComparedRow], *, same: bool) -> str:
+    """``8 devices slower (-20% ±1), 4 devices no clear change (+0% ±6).``"""
+    if not same:
+        return "measured on two machines, or in two ways to scale: rates do not compare."
+    said = [
+        f"{row.devices} device{'s' if row.devices > 1 else ''} {row.verdict}"
+        + (f" ({row.rate_change})" if row.change is not None else "")
+        for row in reversed(rows)
+        if row.verdict != units.MISSING
+    ]
+    return f"{', '.join(said)}." if said else "no device count was measured in both."
 
 
 def _outcome(verdicts: set[str]) -> Outcome:

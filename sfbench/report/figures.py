@@ -135,6 +135,9 @@ def _stacked(axes: Axes, row: int, shares: TimeShare, parts: Sequence[Part]) -> 
         width = max(shares.of(part.id).value or 0.0, 0.0)
         _bar(axes, row, left, width, part)
         left += width
+    # Where a part was not measured, what is left is known as a whole only.
+    if any(shares.of(part.id).value is None for part in PARTS if not part.column_from):
+        _hatched(axes, row, left, max(1.0 - left, 0.0), label=UNKNOWN_PARTS)
 
 
 def waterfall(point: Point, one: Point) -> Figure:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import golden_results
 import pytest
 from rich.cells import cell_len
 
+from sfbench.common.schema import Share
+from sfbench.report.html import render_html
 from sfbench.report.result_text import render_results_csv, render_results_markdown
 from sfbench.report.snippet import render_snippet
 from sfbench.report.table import render_table
@@ -104,3 +107,21 @@ def test_every_result_has_its_other_forms() -> None:
         assert render_results_csv([result]).count("\n") >= 1 + len(result.points)
         assert "| devices |" in render_results_markdown([result])
         assert "<script" not in render_snippet(result) + render_results_markdown([result])
+
+
+def test_what_is_left_of_a_step_is_drawn_as_unknown() -> None:
+    share = replace(golden_results.shares(communication=0.28), compute=Share(reason="no turns"))
+    result = golden_results.sweep("part", golden_results.point(1), golden_results.point(4, 0.7))
+    partly = replace(result.points[1], time_share=share)
+
+    page = render_html([replace(result, points=(result.points[0], partly))])
+
+    stacked = page.split("Where each step goes</h3>")[1].split("</figure>")[0]
+    assert "not told apart" in stacked
+    assert "28%" in stacked
+
+
+def test_a_comparison_is_told_on_the_first_screen() -> None:
+    page = render_html([golden_results.starved()], golden_results.good())
+    first = " ".join(re.sub(r"<[^>]+>", "", page.split("</header>")[0].split("<header")[1]).split())
+    assert "Against good: 8 devices slower (-38.0% ±0.4), 4 devices slower" in first

@@ -50,7 +50,7 @@ def test_the_first_fix_stands_before_the_table_and_everything_else_behind_it() -
             "Where the time goes",
             "What to fix, most worthwhile first",
             "Correctness checks",
-            "Rates and step times",
+            "Rates, steps and what was tried beside the job",
             "Repeat it",
         )
     ]
