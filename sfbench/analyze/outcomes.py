@@ -45,7 +45,7 @@ def lost_launches(
     """A warning for each launch of an ok point that gave no number."""
     used = {m.plan.index for m in measured.launches}
     return tuple(
-        f"the launch of round {m.plan.round} is left out: {why(m, unsteady).splitlines()[0]}"
+        f"the launch of round {m.plan.round + 1} is left out: {why(m, unsteady).splitlines()[0]}"
         for m in launches
         if m.plan.index not in used
     )

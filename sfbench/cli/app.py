@@ -72,9 +72,15 @@ def _hint_at_script_arguments(own: list[str], script_args: tuple[str, ...]) -> N
     try:
         app(own, standalone_mode=True, prog_name="sfbench", obj=script_args)
     except SystemExit as end:
-        if end.code == UsageError.exit_code and own[:1] in (["sweep"], ["check"], ["gate"]):
+        if own[:1] in (["sweep"], ["check"], ["gate"]) and _is_of_words(end.__context__):
             say("Arguments of the script go behind `--`: sfbench sweep train.py -- --epochs 3")
         raise
+
+
+def _is_of_words(error: BaseException | None) -> bool:
+    """Whether a word was not known: one of the script's own, as it seems."""
+    unknown = type(error).__name__ == "NoSuchOption"
+    return unknown or "unexpected extra argument" in str(getattr(error, "message", ""))
 
 
 @app.callback(invoke_without_command=True)

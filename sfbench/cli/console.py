@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from sfbench.common.plain_text import VALUE, plain
+
 _IN_ASCII = str.maketrans(
     {"–": "-", "—": "-", "±": "+-", "…": "...", "·": "-", "µ": "u", "×": "x", "→": "->"}
     | {"“": '"', "”": '"', "‘": "'", "’": "'", "≤": "<=", "≥": ">="}
@@ -41,8 +43,13 @@ codecs.register_error(_ESCAPED, _escaped)
 
 
 def say(text: str) -> None:
-    """To the person at the terminal, not to what reads the result."""
-    sys.stderr.write(f"{text}\n")
+    """To the person at the terminal, not to what reads the result; made plain."""
+    sys.stderr.write(f"{plain(text, VALUE)}\n")
+
+
+def annotate(line: str) -> None:
+    """A line that a build server is to obey. What stands in it was made plain before."""
+    sys.stderr.write(f"{line}\n")
 
 
 def news(text: str, *, quiet: bool) -> None:

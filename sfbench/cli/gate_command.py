@@ -7,15 +7,17 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfbench.cli.console import news, put_json, put_text, say, terminal
+from sfbench.cli.console import annotate, news, put_json, put_text, say, terminal
 from sfbench.cli.parameters import JOB_OPTIONS, Given, Group, Json, Quiet, takes
 from sfbench.common.errors import InterruptedSweep, UsageError
 from sfbench.common.files import check_writable
+from sfbench.common.plain_text import plain_values
 from sfbench.plan.options import GateSettings, Settings
 
 if TYPE_CHECKING:
@@ -212,7 +214,8 @@ def _tell(outcome: GateOutcome, outputs: Outputs, *, as_json: bool, quiet: bool)
     from sfbench.gating.output.terminal import render_text
     from sfbench.gating.output.writer import write_outputs
 
-    told = outcome.report
+    told = plain_values(outcome.report)
+    outcome = replace(outcome, report=told)
     written: list[str] = []
     lacking = write_outputs(outcome, outputs, written.append)
     if as_json:
@@ -234,7 +237,7 @@ def _tell_github(outcome: GateOutcome) -> None:
 
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotation_lines(outcome.report):
-            say(line)
+            annotate(line)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     lacking = append_summary(outcome, Path(summary)) if summary else None
     if lacking is not None:  # nobody asked for it here: it changes no exit code

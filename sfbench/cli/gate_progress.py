@@ -53,7 +53,8 @@ class PairObserver:
     def launch_ended(self, launch: LaunchPlan, outcome: LaunchOutcome) -> None:
         """Say how it went, where nothing is animated; a failure is always said."""
         if not self._animated or outcome.status != "ok":
-            self._say(f"{outcome.status} after {units.duration(outcome.wall_s)}")
+            how = "ended" if outcome.status == "ok" else outcome.status
+            self._say(f"{how} after {units.duration(outcome.wall_s)}")
 
     def launch_repeated(self, reason: str, left: int) -> None:
         """Say that what ended well gave no figure all the same."""

@@ -64,13 +64,15 @@ class TerminalObserver:
         self._bar.update(self._task, completed=done, what=" · ".join(filter(None, words)))
 
     def launch_ended(self, launch: LaunchPlan, outcome: LaunchOutcome) -> None:
-        """Say how it went, where nothing is animated; a failure is always said."""
+        """Say how it went, where nothing is animated; a failure is always said.
+
+        Why it failed is said once, at the end, with the last lines of the log.
+        """
         self._ended += 1
         failed = outcome.status != "ok"
         if not self._animated or failed:
-            text = f"{self._title}: {outcome.status} after {units.duration(outcome.wall_s)}"
-            if outcome.error is not None:
-                text += f": {outcome.error.message}"
+            how = outcome.status if failed else "ended"  # what it is worth is not known yet
+            text = f"{self._title}: {how} after {units.duration(outcome.wall_s)}"
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _left(self, done: float) -> str:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import BinaryIO
 
+from sfbench.common.plain_text import plain_values
 from sfbench.guard.client import Guard, wanted_for
 from sfbench.guard.ticket import Ticket
 from sfbench.launch import tree
@@ -110,6 +111,7 @@ class LocalLauncher:
             self._close()  # it is ending: the next launch gets a new host
         if error is not None and guard is not None and os.strerror(errno.EROFS) in error.message:
             error = replace(error, message=f"{error.message} {_why_read_only(guard)}")
+        error = plain_values(error)
         return replace(outcome, error=error, start_s=start_s, wall_s=time.monotonic() - start_s)
 
     @contextmanager

@@ -91,7 +91,7 @@ class LaunchPlan:
     @property
     def log_name(self) -> str:
         """Folder of this launch's logs below ``logs/``."""
-        return f"round{self.round}-devices{self.devices}"
+        return f"round{self.round + 1}-devices{self.devices}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from sfbench.checks.facts import launch_facts
 from sfbench.collect.frames import read_launch
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.errors import InterruptedSweep, MeasureError, ScriptError
+from sfbench.common.plain_text import plain_values
 from sfbench.common.schema import SCHEMA, CheckResult, ProbeOptions, RankJob
 from sfbench.guard.scratch import is_kept, keep, new_scratch, scratch
 from sfbench.launch.local import LocalLauncher
@@ -78,7 +79,7 @@ def run_check(plan: SweepPlan, machine: Machine, observer: Observer) -> Checked:
     began = time.monotonic()
     logs = new_scratch("logs")
     try:
-        return _checked(plan, _watch(plan, machine, logs, observer), logs, began)
+        return plain_values(_checked(plan, _watch(plan, machine, logs, observer), logs, began))
     finally:
         if not is_kept(logs):
             shutil.rmtree(logs)

@@ -17,6 +17,7 @@ from sfbench.collect.frames import read_launch, step_frame
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.collect.result_folder import ResultFolder
 from sfbench.common.errors import InterruptedSweep, ResultError
+from sfbench.common.plain_text import plain_values
 from sfbench.common.schema import CodeRoot, ProbeOptions, RankJob, SweepResult
 from sfbench.diagnose.causes import diagnose
 from sfbench.guard.scratch import scratch
@@ -88,6 +89,7 @@ def run_sweep(
             environment=environment(plan, machine, launches, command, started_at, script),
             duration_s=time.monotonic() - began,
         )
+        result = plain_values(result)
         try:
             place = folder.commit(result, analysis.steps)
         except OSError as error:

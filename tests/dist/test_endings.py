@@ -112,7 +112,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def log_of(ended: Ended, devices: int, rank: int) -> str:
-    return (ended.folder / "logs" / f"round0-devices{devices}" / f"rank{rank}.log").read_text()
+    return (ended.folder / "logs" / f"round1-devices{devices}" / f"rank{rank}.log").read_text()
 
 
 def check_one_device_kept(ended: Ended) -> None:

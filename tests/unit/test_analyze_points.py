@@ -168,7 +168,7 @@ def test_a_point_whose_launches_all_hung_is_a_timeout() -> None:
 def test_a_point_is_ok_where_one_launch_is_and_warns_of_the_others() -> None:
     [point] = run(steady_launch(0, 1, [0.1] * 3), failed(1, 1, round_=1)).points
     assert point.status == "ok"
-    assert point.warnings == ("the launch of round 1 is left out: rank 1 died",)
+    assert point.warnings == ("the launch of round 2 is left out: rank 1 died",)
 
 
 def test_a_count_that_was_only_interrupted_is_no_point() -> None:
