@@ -107,7 +107,9 @@ def validation_inside() -> Outcome:
 def memory_nearly_full() -> Outcome:
     """A job that leaves no room for a copy of its weights is measured all the same."""
     with _folder() as folder:
-        results = _sweep(folder, ["--mode", "fills", "--rows", "256"], devices=1, rungs="all")
+        results = _sweep(
+            folder, ["--mode", "fills", "--rows", "256", "--depth", "16"], devices=1, rungs="all"
+        )
         shares = results.at(1).time_share
         compute = shares.compute if shares is not None else None
     if compute is None:
@@ -120,7 +122,7 @@ def memory_nearly_full() -> Outcome:
 def pinned_curve() -> Outcome:
     """Steps made of copies to the device: half, single and double batches lie on one line."""
     with _folder() as folder:
-        results = _sweep(folder, ["--mode", "copies", "--rows", "512"], devices=1, rungs="all")
+        results = _sweep(folder, ["--mode", "copies", "--rows", "256"], devices=1, rungs="all")
         curve = batch_curve(results.steps[results.steps["devices"] == 1])
     if curve is None:
         return Outcome(passed=False, figures="no curve was measured")
@@ -143,7 +145,7 @@ def sync_batchnorm() -> Outcome:
 
 
 def without_set_device() -> Outcome:
-    """``DDP(device_ids=[local_rank])`` alone: as with set_device, and no rank opens device 0."""
+    """``DDP(device_ids=[local_rank])`` alone: as with set_device, each rank on its own device."""
     steps = []
     for word in ("yes", "no"):
         with _folder() as folder:
@@ -274,7 +276,11 @@ def _slow_gpu(index: int) -> Iterator[str | None]:
 
     pynvml.nvmlInit()
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        # NVML counts the GPUs of the machine, torch those that are visible.
+        uuid = str(torch.cuda.get_device_properties(index).uuid)
+        handle = pynvml.nvmlDeviceGetHandleByUUID(
+            uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+        )
         before = pynvml.nvmlDeviceGetPowerManagementLimit(handle)
         lowest, _ = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
         try:

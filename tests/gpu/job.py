@@ -18,12 +18,34 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-BYTES_WITH_ADAM = 16
-"""Of one float32 parameter: itself, its gradient, two moments."""
-FULL = 0.75
-"""Of the device's memory, what weights, gradients and moments take in mode fills."""
+NARROW = 64
+"""Numbers of a sample: batches are made and moved in much less time than a step takes."""
+WIDE = 150_528
+"""In mode copies: as many as an image has, so that steps are made of copies."""
+LEFT_BYTES = 2**30
+"""Of the device's memory, what mode fills leaves beside its own peak."""
+FILLED_AFTER = 3
+"""Steps, by which the job has taken what it takes."""
+
+
+class Rows(Dataset[torch.Tensor]):
+    """Samples that come as whole batches: nothing is put together sample by sample."""
+
+    def __init__(self, count: int, width: int) -> None:
+        self._rows = torch.randn(count, width)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitems__(self, indices: list[int]) -> torch.Tensor:
+        return self._rows[indices]
+
+
+def whole(batch: torch.Tensor) -> torch.Tensor:
+    """In collate's place."""
+    return batch
 
 
 class Stopwatch:
@@ -80,12 +102,9 @@ def arguments() -> argparse.Namespace:
 def network(args: argparse.Namespace, device: torch.device) -> nn.Module:
     """Layers as wide and as many as the mode wants."""
     width, depth = args.width, args.depth
-    if args.mode == "fills":
-        memory = torch.cuda.get_device_properties(device).total_memory
-        depth = max(1, int(FULL * memory / (BYTES_WITH_ADAM * width * width)))
     if args.mode == "copies":
-        return nn.Sequential(nn.Linear(150_528, 64), nn.Linear(64, width))
-    parts: list[nn.Module] = []
+        return nn.Sequential(nn.Linear(WIDE, 64), nn.Linear(64, width))
+    parts: list[nn.Module] = [nn.Linear(NARROW, width)]
     for _ in range(depth):
         parts.append(nn.Linear(width, width))
         if args.mode == "norms":
@@ -96,18 +115,19 @@ def network(args: argparse.Namespace, device: torch.device) -> nn.Module:
 
 def batches(args: argparse.Namespace, device: torch.device) -> Iterator[torch.Tensor]:
     """Batches on the device, epoch after epoch."""
-    inputs = 150_528 if args.mode == "copies" else args.width
-    data = TensorDataset(torch.randn(4 * args.rows, inputs))
+    copies = args.mode == "copies"
+    data = Rows(16 * args.rows if not copies else 4 * args.rows, WIDE if copies else NARROW)
     sampler = DistributedSampler(data)
-    on_device = device.type == "cuda"
+    # Batches of mode copies are larger than what /dev/shm holds in many containers.
+    workers = 0 if copies else 2
     loader = DataLoader(
-        data, args.rows, sampler=sampler, num_workers=2, pin_memory=on_device,
-        persistent_workers=True, drop_last=True,
+        data, args.rows, sampler=sampler, num_workers=workers, pin_memory=device.type == "cuda",
+        persistent_workers=workers > 0, drop_last=True, collate_fn=whole,
     )  # fmt: skip
     epoch = 0
     while True:
         sampler.set_epoch(epoch)
-        for (rows,) in loader:
+        for rows in loader:
             yield rows.to(device, non_blocking=True)
         epoch += 1
 
@@ -122,7 +142,7 @@ def main() -> None:
     dist.init_process_group("nccl" if on_device else "gloo")
     model = DDP(network(args, device).to(device), device_ids=[local] if on_device else None)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-5)
-    held = torch.randn(args.rows, args.width, device=device)
+    held = torch.randn(args.rows, NARROW, device=device)
     watch = Stopwatch(device, args.times)
 
     def step(rows: torch.Tensor) -> None:
@@ -144,13 +164,23 @@ def train(
     validated: Callable[[], None],
 ) -> None:
     """The loop."""
+    ballast: list[torch.Tensor] = []
     for count, rows in enumerate(source, 1):
         step(rows)
         watch.lap()
+        if args.mode == "fills" and count == FILLED_AFTER:
+            ballast.append(fill(rows.device))
         if args.mode == "validates" and count % args.validate_every == 0:
             validated()
         if count >= args.steps:
             return
+
+
+def fill(device: torch.device) -> torch.Tensor:
+    """Take what is left of the device's memory but for ``LEFT_BYTES``."""
+    torch.cuda.synchronize(device)
+    free, _ = torch.cuda.mem_get_info(device)
+    return torch.empty(max(1, free - LEFT_BYTES), dtype=torch.uint8, device=device)
 
 
 @torch.no_grad()
