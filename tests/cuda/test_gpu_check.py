@@ -265,13 +265,14 @@ def test_a_real_sweep_of_the_job_agrees_with_its_stopwatch(
     # GIVEN the processor in a GPU's place
     small = ["--width", "256", "--depth", "4", "--rows", "256"]
 
-    def on_cpu(folder: Path, words: list[str], *, devices: int, rungs: str = "train") -> Any:
-        return check.sweep(
-            check.JOB, [*words, *small], devices=[devices], device="cpu", seconds=4.0, rounds=1,
-            rungs=rungs, output=folder, name="check", timeout=120.0,
-        )  # fmt: skip
+    swept = check._sweep
+
+    def on_cpu(folder: Path, words: list[str], **options: Any) -> Any:
+        return swept(folder, [*words, *small], **options)
 
     monkeypatch.setattr(check, "_sweep", on_cpu)
+    monkeypatch.setattr(check, "DEVICE", "cpu")
+    monkeypatch.setattr(check, "SWEEP_S", 4.0)
     monkeypatch.setattr(check, "SAME", 0.15)
     outcome = check.run(check.stopwatch)
     assert ":" in outcome.figures
