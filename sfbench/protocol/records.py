@@ -246,7 +246,7 @@ class OwnCollective:
     """``train.py:12``; empty if no line of the script is on the stack."""
     calls_per_step: float
     seconds: float
-    """Median of one call during warmup, before ranks run apart."""
+    """Mean of one call during warmup, before ranks run apart."""
     bytes: int
     """Of one call's tensors."""
 

@@ -384,6 +384,8 @@ def test_own_collectives_of_every_step_are_told_by_their_line(
     [one] = hooks.per_step(3)
     assert (one.name, one.line, one.calls_per_step) == ("all_reduce", "train.py:7", 2.0)
     assert one.bytes == 12
+    # AND where they come after the update, those of the last step are not seen
+    assert hooks.per_step(4)[0].calls_per_step == 2.0
     assert one.seconds > 0
 
 

@@ -97,8 +97,8 @@ class CollectiveHooks:
             OwnCollective(
                 name=name,
                 line=line,
-                calls_per_step=len(seconds) / max(1, steps),
-                seconds=statistics.median(seconds),
+                calls_per_step=_per_step(len(seconds), steps),
+                seconds=statistics.fmean(seconds),
                 bytes=self._bytes[name, line],
             )
             for (name, line), seconds in self._seen.items()
@@ -117,6 +117,13 @@ def _nbytes(value: Any) -> int:
     if isinstance(value, torch.Tensor):
         return value.numel() * value.element_size()
     return 0
+
+
+def _per_step(calls: int, steps: int) -> float:
+    """What comes after an update is not seen after the last one: the count that is nearer to a
+    whole number tells."""
+    rates = [calls / max(1, steps), calls / max(1, steps - 1)]
+    return min(rates, key=lambda rate: abs(rate - round(rate)))
 
 
 class Done:
