@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from sfbench.common import units
 from sfbench.common.schema import EpochTime, Point, SweepResult
 
@@ -19,7 +21,19 @@ def goodput_line(result: SweepResult) -> str:
         return ""
     told = ", ".join(_told(point, epoch) for point, epoch in known)
     start_up = max(epoch.start_up_s for _, epoch in known)
-    return f"One epoch: {told}. Starting up takes {units.seconds(start_up)} once."
+    once = f"Starting up takes {units.seconds(start_up)} once."
+    return " ".join((f"One epoch: {told}.", once, *_unseen(known)))
+
+
+def _unseen(known: Sequence[tuple[Point, EpochTime]]) -> Iterator[str]:
+    """What comes once in many steps is not seen in launches that are shorter than that."""
+    short = [
+        point.stalls_seen_up_to_steps
+        for point, epoch in known
+        if 0 < point.stalls_seen_up_to_steps < epoch.steps
+    ]
+    if short:
+        yield f"Stalls rarer than one in {units.count(min(short))} steps were not seen."
 
 
 def epoch_s(epoch: EpochTime) -> float:
@@ -40,5 +54,8 @@ def _told(point: Point, epoch: EpochTime) -> str:
         for name, seconds in parts.items()
         if seconds >= MENTIONED * whole_s
     )
-    devices = "1 device" if point.devices == 1 else f"{point.devices} devices"
-    return f"{units.seconds(whole_s)} at {devices} ({named})"
+    return f"{units.seconds(whole_s)} at {_devices(point)} ({named})"
+
+
+def _devices(point: Point) -> str:
+    return "1 device" if point.devices == 1 else f"{point.devices} devices"

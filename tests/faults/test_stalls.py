@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -55,9 +56,10 @@ def sweep(folder: Path, kind: str, **changes: object) -> SweepResult:
 
 def stopwatch(kind: str, devices: int) -> tuple[float, float]:
     """Seconds per step of the training loop, and of what stands outside of it."""
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
     launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone")
     command = (*launcher, f"--nproc-per-node={devices}", str(STALLING), kind, str(STEPS))
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
     found = re.search(r"step_s (\S+) outside_s (\S+)", done.stdout)
     assert found is not None
     return float(found[1]), float(found[2])

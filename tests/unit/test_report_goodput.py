@@ -35,6 +35,17 @@ def test_it_accounts_for_the_epoch_at_each_device_count() -> None:
     )
 
 
+def test_it_says_what_launches_were_too_short_to_see() -> None:
+    result = with_epochs(EPOCH)
+    points = (replace(result.points[0], stalls_seen_up_to_steps=55), *result.points[1:])
+    far = (replace(result.points[0], stalls_seen_up_to_steps=300), *result.points[1:])
+
+    assert "Stalls rarer than one in 55 steps were not seen." in goodput_line(
+        replace(result, points=points)
+    )
+    assert "not seen" not in goodput_line(replace(result, points=far))
+
+
 def test_it_stands_in_table_and_report() -> None:
     result = with_epochs(EPOCH)
     line = goodput_line(result)
