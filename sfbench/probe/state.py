@@ -81,10 +81,10 @@ class State:
         self.updates = UpdateHooks(self.pulse, self.flow, self.clock, calls.due)
         self.models = ModelHooks(self.pulse)
         self.saves = SaveHooks(calls.ask, self.rank, allow=job.probe.allow_saves)
-        self.collectives = CollectiveHooks(CallSite(job.script).line)
+        self.collectives = CollectiveHooks(CallSite(job.root).line)
         self.fetching = FetchHooks(Path(job.launch_dir), self.rank, job.code)
         self.loads = LoadMeter(self.clock)
-        self.late = LateSteps(self.rank, self.pulse, CallSite(job.script), lambda: self.flow.ended)
+        self.late = LateSteps(self.rank, self.pulse, CallSite(job.root), lambda: self.flow.ended)
         self.unavailable: dict[str, str] = {}
         self.notes: list[str] = []
         self.command = Command(WARMUP)

@@ -7,6 +7,7 @@ import io
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -46,7 +47,7 @@ def seen(work: Callable[[Callable[[], None]], object]) -> tuple[str, str] | None
     def look() -> None:
         frame: FrameType | None = sys._getframe(1)
         assert frame is not None
-        found.append(kind_and_line(frame, CallSite(__file__)))
+        found.append(kind_and_line(frame, CallSite(str(Path(__file__).parent))))
 
     work(look)
     return found[0]
@@ -83,7 +84,7 @@ def test_a_line_that_collects_says_so() -> None:
 
     def look() -> None:
         frame = sys._getframe(2)
-        found.append(kind_and_line(frame, CallSite(__file__)))
+        found.append(kind_and_line(frame, CallSite(str(Path(__file__).parent))))
 
     garbage.append(Collected(look))
     garbage.append(garbage)
@@ -98,7 +99,7 @@ def test_a_line_that_collects_says_so() -> None:
 def test_only_a_late_step_is_looked_at() -> None:
     pulse = Pulse([0.0] * 10)
     steps = [0]
-    late = LateSteps(3, pulse, CallSite(__file__), lambda: steps[0])
+    late = LateSteps(3, pulse, CallSite(str(Path(__file__).parent)), lambda: steps[0])
     late.start()
     for _ in range(30):  # three looks' time of short steps
         steps[0] += 1
@@ -114,7 +115,7 @@ def test_only_a_late_step_is_looked_at() -> None:
 def test_a_long_forward_and_backward_is_not_looked_at() -> None:
     pulse = Pulse([0.0] * 10)
     pulse.in_step = 1.0
-    late = LateSteps(0, pulse, CallSite(__file__), lambda: 5)
+    late = LateSteps(0, pulse, CallSite(str(Path(__file__).parent)), lambda: 5)
     late.start()
     time.sleep(4 * LOOK_EVERY_S)
     late.stop()
