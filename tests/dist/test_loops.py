@@ -14,7 +14,7 @@ from sfbench.common.schema import Rung
 
 ELSEWHERE = {
     "toy.py", "stopwatch.py", "changes_folder.py", "own_rendezvous.py", "saves_all_ways.py",
-    "saves_like_others.py",
+    "saves_like_others.py", "stalling.py",
 }  # fmt: skip
 LOOPS = sorted(
     path.name
@@ -78,7 +78,7 @@ ON_ALL_RUNGS = (
     "accumulate_no_sync.py", "apart_collectives.py", "data_pass.py", "gan.py", "grad_scaler.py",
     "n_critic.py", "optimizer_anew.py", "own_iterator.py", "static_graph.py", "stepped_twice.py",
     "sync_batchnorm.py",
-    "single_samples.py", "thread_prefetch.py", "train_accuracy.py", "unused_parameters.py", "validation_rank0.py",
+    "single_samples.py", "step_of_a_base.py", "thread_prefetch.py", "train_accuracy.py", "unused_parameters.py", "validation_rank0.py",
     "zip_range.py",
 )  # fmt: skip
 RUNGS: tuple[Rung, ...] = ("train", "cached", "unsynced", "solo")

@@ -90,7 +90,7 @@ def test_a_sweep_s_figures_go_through_pytest_benchmark(run: Run, pytester: pytes
     assert (extra["devices"], extra["emulated"]) == (8, GOLDEN.emulated)
     assert extra["efficiency"] == EIGHT.efficiency.value if EIGHT.efficiency else None
     assert set(extra["time_share"]) == {
-        "compute", "host", "straggler", "jitter", "communication", "data",
+        "compute", "host", "straggler", "jitter", "communication", "data", "stalls",
     }  # fmt: skip
     assert [point["devices"] for point in extra["points"]] == [1, 2, 4, 8]
 

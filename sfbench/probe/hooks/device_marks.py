@@ -115,7 +115,7 @@ class DeviceMarks:
 
     def _before_update(self) -> Any:
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if self.phases and self._trains():
+            if self.phases and self._update_began is None and self._trains():
                 self._update_began = self._clock.mark()
 
         return uncompiled(before)

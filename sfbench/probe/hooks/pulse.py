@@ -33,7 +33,7 @@ class Pulse:
     __slots__ = (
         "ask", "backward_ended", "backward_over", "begun", "forward_phase", "forwards",
         "in_backward", "in_step", "joined", "joining", "main", "ordinary", "row",
-        "stepped_elsewhere", "tell", "update_began", "updates",
+        "stepped_elsewhere", "stepping", "tell", "update_began", "updates",
     )  # fmt: skip
 
     def __init__(self, row: MutableSequence[float]) -> None:
@@ -62,6 +62,8 @@ class Pulse:
         self.joined = 0.0
         """1 + updates so far in there."""
         self.update_began = 0.0
+        self.stepping = False
+        """The thread that trains is inside an update that has not been told yet."""
         self.in_backward = False
         """The thread that trains is inside a backward."""
         self.stepped_elsewhere: list[tuple[Any, Any]] = []

@@ -78,6 +78,7 @@ class UpdateHooks:
         of the device, while the thread that trains waits."""
         while self._pulse.stepped_elsewhere:
             optimizer, self._mark_of = self._pulse.stepped_elsewhere.pop(0)
+            self._pulse.stepping = True
             self._tell(optimizer)
 
     def _marked(self) -> Any:
@@ -117,8 +118,8 @@ class UpdateHooks:
         pulse, main, ident = self._pulse, self._pulse.main, threading.get_ident
 
         def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if ident() == main and not self._in_scaler:
-                pulse.update_began = _now()
+            if ident() == main and not self._in_scaler and not pulse.stepping:
+                pulse.update_began, pulse.stepping = _now(), True
 
         return uncompiled(before_step)
 
@@ -136,6 +137,10 @@ class UpdateHooks:
                 if pulse.in_backward and ident() != main:
                     self._pulse.stepped_elsewhere.append((optimizer, self._clock.mark()))
                 return
+            # torch hooks ``step`` of each class: one that calls its base's is heard twice.
+            if not pulse.stepping:
+                return
+            pulse.stepping = False
             key = id(optimizer)
             # A backward inside the update: the optimizer was given a closure.
             began = max(pulse.update_began, pulse.backward_ended)
@@ -193,6 +198,7 @@ class UpdateHooks:
             if not self._stepped and len(self.skips) < SKIPS_KEPT:
                 self.skips.append(self.scaled)
             self.scaled += 1
+            pulse.stepping = True
             self._tell(optimizer)
             return value
 
