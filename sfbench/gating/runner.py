@@ -130,8 +130,9 @@ def gate_result(job: GateJob, result: SweepResult, observer: GateObserver) -> Ga
     wanted = of_result(result, job.options.devices)
     # Rates are compared that were measured in the same way.
     job = replace(job, plan=replace(job.plan, one_pass=result.one_pass))
-    # Which backend the script takes is known only when it has run.
-    _check_same(result, wanted, _fingerprint(job, replace(here, backend=wanted.backend)))
+    # Which backend the script takes, and of which version, is known only when it has run.
+    known_later = replace(here, backend=wanted.backend, nccl=wanted.nccl)
+    _check_same(result, wanted, _fingerprint(job, known_later))
     subject = replace(
         _subject(job, result.name), base_commit=stored.commit, candidate_commit=here.git_commit
     )

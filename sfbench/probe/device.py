@@ -62,7 +62,7 @@ class Accelerator:
 
     def give_back(self) -> None:
         """Let the driver have what the allocator holds and nobody uses."""
-        torch.accelerator.empty_cache()
+        self._module.empty_cache()
 
     def peak_bytes(self) -> int:
         """Most that was allocated since the last reset."""
@@ -108,12 +108,13 @@ def in_use(device_type: str) -> bool:
 def home_of(parameters: Iterable[torch.Tensor], device_type: str) -> torch.device:
     """The device that an optimizer with these parameters trains on.
 
-    Parameters on the processor beside a device in use are parked there (offloading): the work is
-    done on the current device.
+    Where some lie on the processor (large embeddings), the others tell. Where all do, beside a
+    device in use, they are parked there (offloading): the work is done on the current device.
     """
-    found = next((p.device for p in parameters), torch.device("cpu"))
+    found = next((p.device for p in parameters if p.device.type != "cpu"), torch.device("cpu"))
     if found.type == "cpu" and device_type != "cpu" and in_use(device_type):
-        return torch.device(device_type, torch.accelerator.current_device_index())
+        current = torch.get_device_module(device_type).current_device()
+        return torch.device(device_type, current)
     return found
 
 

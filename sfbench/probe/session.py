@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from sfbench.common.schema import RUNGS, AllReduceTime, RankJob, Rung
@@ -141,22 +141,25 @@ class Session(State):
         self.loop_info = describe_loop(self, loop, wrapper(facts))
         check_global_batch(self)
         self.unavailable = left_out(self, facts, joins=bool(self.recorder.sync_points.joins))
-        rungs = tuple(r for r in self.job.probe.rungs if r not in self.unavailable)
-        self.rungs = rungs
-        if rungs == ("train",):
-            self.replay.ring = None
-            self.keeper.listen(False)
+        self._run_only(r for r in self.job.probe.rungs if r not in self.unavailable)
         queued = max((self.loaders.queue_length(k) for k in loop.loaders), default=0)
         if self.rank == 0 and self.job.probe.checks:
             self._pace = CheckPace(self.job.probe, self.recorder.seen)
         elif self.rank == 0:
             on_device = self.job.device_type != "cpu"
             self._pace = Pace(
-                self.job.probe, rungs, self.world_size, queued, self._can_curve, on_device=on_device
-            )
+                self.job.probe, self.rungs, self.world_size, queued, self._can_curve,
+                on_device=on_device,
+            )  # fmt: skip
         self._connect(counting=True)
         self.heartbeat.phase("warmup")
         self.first_step_s = time.perf_counter()
+
+    def _run_only(self, rungs: Iterable[Rung]) -> None:
+        self.rungs = tuple(rungs)
+        if self.rungs == ("train",):  # nothing will be replayed: its batches take memory
+            self.replay.ring = None
+            self.keeper.listen(False)
 
     def _may_decide(self) -> bool:
         return self.recorder.sync_points.may_decide()
@@ -271,7 +274,7 @@ class Session(State):
     def _leave_out(self, rungs: Sequence[Rung], reason: str) -> None:
         """All ranks alike: these cannot run, and measuring goes on without them."""
         self.unavailable |= dict.fromkeys(rungs, reason)
-        self.rungs = tuple(rung for rung in self.rungs if rung not in rungs)
+        self._run_only(rung for rung in self.rungs if rung not in rungs)
         if isinstance(self._pace, Pace):
             self._pace.leave_out(rungs)
 
@@ -284,11 +287,9 @@ class Session(State):
             if isinstance(self._pace, CheckPace):
                 self.sync_cost_s = self._pace.sync_cost_s
             self.heartbeat.figures(
-                samples_per_s=figures.samples_per_s,
-                half_width=figures.half_width,
-                measured_s=figures.measured_s,
-                budget_s=self.job.probe.seconds,
-            )
+                samples_per_s=figures.samples_per_s, half_width=figures.half_width,
+                measured_s=figures.measured_s, budget_s=self.job.probe.seconds,
+            )  # fmt: skip
         on_device, now_s = self.clock.accelerator is not None, time.perf_counter()
         if self._pace is not None and self._so_far.due(command, now_s, on_device=on_device):
             command = command._replace(save=1)
@@ -334,10 +335,9 @@ class Session(State):
         self.heartbeat.phase("measuring")
         if not self.job.probe.checks:
             self.recorder.close()
-        replaying = [rung for rung in self.rungs if rung != "train"]
         reason = ring_is_empty(self, self.rungs)
         if reason is not None:
-            self._leave_out(replaying, reason)
+            self._leave_out([rung for rung in self.rungs if rung != "train"], reason)
 
     def _has_memory_for(self, rung: Rung) -> bool:
         """Take what a rung needs, on all ranks or on none; then it is left out."""

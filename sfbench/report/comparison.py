@@ -16,6 +16,8 @@ _SAME = ("host", "cpu", "cores", "gpus", "threads_per_device", "torch", "backend
 """What two results share where they can be compared."""
 
 _ONE_MACHINE = ("host", "cpu", "cores", "gpus", "threads_per_device")
+_OF_GPUS = ("gpu_driver", "gpu_power_limits_w", "nccl")
+"""The same of results on accelerators."""
 MARGIN: float = GateSettings.model_fields["margin"].default
 """Where a result may be slower by more than this, and is not seen to be, nothing is decided."""
 
@@ -117,10 +119,15 @@ def _outcome(verdicts: set[str]) -> Outcome:
 
 def _same_machine(result: SweepResult, baseline: SweepResult) -> bool:
     here, there = result.environment, baseline.environment
-    return all(getattr(here, name) == getattr(there, name) for name in _ONE_MACHINE) and (
+    names = (*_ONE_MACHINE, *(("gpu_power_limits_w",) if _on_gpus(result, baseline) else ()))
+    return all(getattr(here, name) == getattr(there, name) for name in names) and (
         (result.device_type, result.scaling, result.emulated)
         == (baseline.device_type, baseline.scaling, baseline.emulated)
     )
+
+
+def _on_gpus(result: SweepResult, baseline: SweepResult) -> bool:
+    return "cpu" not in (result.device_type, baseline.device_type)
 
 
 def rate_change(after: Interval, before: Interval) -> Interval:
@@ -230,7 +237,7 @@ def _differences(result: SweepResult, baseline: SweepResult) -> Iterator[str]:
         here, there = getattr(result, name), getattr(baseline, name)
         if here != there:
             yield f"{name.replace('_', ' ')}: {_shown(there)} before, {_shown(here)} now"
-    for name in _SAME:
+    for name in (*_SAME, *(_OF_GPUS if _on_gpus(result, baseline) else ())):
         here, there = getattr(result.environment, name), getattr(baseline.environment, name)
         if here != there:
             yield f"{name.replace('_', ' ')}: {_shown(there)} before, {_shown(here)} now"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,25 @@ def test_where_one_rank_cannot_make_it_nobody_starts(link: Link) -> None:
     other = Ranks(lambda told: False if told is True else told)
     assert timed([MIB], other) == {}
     assert link.calls == 0
+
+
+def test_where_another_rank_cannot_make_it_this_one_lets_its_own_go(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[weakref.ref[torch.Tensor]] = []
+    buffer = allreduce._buffer
+
+    def watched(size: int, device: torch.device) -> torch.Tensor:
+        tensor = buffer(size, device)
+        made.append(weakref.ref(tensor))
+        return tensor
+
+    monkeypatch.setattr(allreduce, "_buffer", watched)
+    alive: list[int] = []
+    count = lambda: alive.append(sum(ref() is not None for ref in made))  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "empty_cache", count)
+    timed([MIB], Ranks(lambda told: False if told is True else told))
+    assert (len(made), alive) == (1, [0])
 
 
 def test_where_this_rank_cannot_make_it_nobody_starts(

@@ -259,6 +259,15 @@ def test_parameters_parked_on_the_host_are_trained_on_the_current_device(
     assert home_of(parameters, "cpu") == torch.device("cpu")
 
 
+def test_a_table_on_the_host_beside_the_others_does_not_tell_the_device() -> None:
+    # GIVEN a large embedding that stays on the host, and the rest of the model on device 3
+    on_device: Any = SimpleNamespace(device=torch.device("cuda", 3))
+    parameters = [torch.zeros(1), on_device, torch.zeros(1)]
+    assert home_of(parameters, "cuda") == torch.device("cuda", 3)
+    # AND a measurement on the processor sees that this is none
+    assert home_of(parameters, "cpu").type == "cuda"
+
+
 def test_what_torch_says_where_there_is_no_gpu_is_known() -> None:
     with pytest.raises((AssertionError, RuntimeError)) as caught:
         torch.zeros(1).cuda()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -55,6 +56,16 @@ def copies(monkeypatch: pytest.MonkeyPatch, fit: Callable[[bool], bool]) -> list
     return made
 
 
+class Copy(own_memory.Snapshot):
+    """Tells how many of it there are."""
+
+    alive: ClassVar[weakref.WeakSet[Copy]] = weakref.WeakSet()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.alive.add(self)
+
+
 def ran(run: Run) -> set[Rung]:
     return {rung for rung in RUNGS if len(run.column("step_s", rung))}
 
@@ -92,6 +103,23 @@ def test_the_rungs_are_left_out_on_all_ranks_and_measuring_goes_on(
     assert run.record.stop_reason in {"seconds", "precision"}
     cycles = run.column("cycle", "cached")
     assert cycles.max() >= 2  # it went on after the first one, in which they were left out
+
+
+def test_where_another_rank_lacks_memory_this_one_lets_its_copy_go(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a copy that fits here and not on another rank
+    rank.wanting(rungs=LADDER)
+    monkeypatch.setattr(own_memory, "Snapshot", Copy)
+    held: list[int] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: held.append(len(Copy.alive)))
+    session = rank.start()
+    other = lambda told: "no memory on rank 1" if isinstance(told, str) else told  # noqa: E731
+    session.control = Together(other)  # type: ignore[assignment]
+    rank.run()
+    # THEN the driver gets its memory back, on the device first and then on the host
+    assert held == [0, 0]
+    assert len(Copy.alive) == 0
 
 
 def test_a_lack_while_the_copy_is_held_is_not_the_scripts_fault(rank: Rank) -> None:
@@ -214,6 +242,18 @@ def test_a_ring_that_does_not_fit_holds_less_or_is_left_out(
     else:
         assert ran(run) == {"train"}
         assert "no batch could be kept" in run.record.unavailable["cached"]
+
+
+def test_where_another_rank_can_keep_no_batch_this_one_lets_its_own_go(rank: Rank) -> None:
+    # GIVEN a second rank that lacks memory for one batch
+    rank.wanting(rungs=LADDER)
+    session = rank.start()
+    lacks = lambda told: True if told is False else told  # noqa: E731
+    session.control = Together(lacks)  # type: ignore[assignment]
+    run = rank.run()
+    assert ran(run) == {"train"}
+    assert "no batch could be kept on rank 1" in run.record.unavailable["cached"]
+    assert session.replay.ring is None
 
 
 def test_a_failing_checksum_is_unknown_and_nothing_else(

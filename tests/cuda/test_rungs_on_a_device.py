@@ -8,7 +8,7 @@ import torch
 from virtual import GIB
 from virtual_job import Rank
 
-from sfbench.common.schema import LADDER
+from sfbench.common.schema import LADDER, RUNGS
 from sfbench.probe.replaying import own_memory
 
 
@@ -76,3 +76,37 @@ def test_no_block_begins_with_an_empty_queue(rank: Rank) -> None:
     run = rank.run()
     for rung in LADDER:
         assert run.column("step_s", rung) == pytest.approx(rank.cost.device, abs=1e-6), rung
+
+
+def test_clocks_are_told_rung_by_rung(rank: Rank) -> None:
+    # GIVEN a device, not the current one, that clocks lower where the other ranks run as well
+    rank.wanting(rungs=LADDER)
+    rank.device = 2
+    session = rank.start()
+    mhz = {"train": 1500, "cached": 1600, "unsynced": 1700}
+
+    def clock() -> None:
+        rung = RUNGS[session.command.rung]
+        rank.cuda.devices[2].clock_mhz = mhz.get(rung, 1980)
+
+    rank.before_backward = clock
+    run = rank.run()
+    # THEN
+    (load,) = run.record.loads
+    told = {one.rung: one.clock_hz for one in load.rungs}
+    assert told == pytest.approx({
+        "train": 1.5e9, "cached": 1.6e9, "unsynced": 1.7e9, "solo": 1.98e9, "half": 1.98e9,
+        "double": 1.98e9,
+    })  # fmt: skip
+    assert rank.cuda.contexts == {2}
+
+
+def test_a_clock_that_nobody_tells_is_none(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_library(device: object) -> int:
+        raise ModuleNotFoundError("pynvml does not seem to be installed")
+
+    monkeypatch.setattr(torch.cuda, "clock_rate", no_library)
+    rank.wanting(rungs=LADDER)
+    run = rank.run()
+    assert {one.clock_hz for one in run.record.loads[0].rungs} == {0.0}
+    assert len(run.column("step_s", "solo")) > 0

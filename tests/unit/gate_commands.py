@@ -56,6 +56,7 @@ class Launches:
     """Launch -> by how much all of it is slower."""
     foreign: bool = False
     backend: str = "gloo"
+    nccl: str | None = None
     solo: bool = True
     unsteady: set[int] = field(default_factory=set)
     """Launches that never settle."""
@@ -106,7 +107,7 @@ class Launches:
 
     def _record(self, devices: int, script: Path, code: CodeRoot | None) -> LaunchRecord:
         record = launch_record(devices)
-        loop: LoopInfo = replace(record.loop, backend=self.backend)
+        loop: LoopInfo = replace(record.loop, backend=self.backend, nccl=self.nccl)
         digest = hashlib.sha256(script.read_bytes()).hexdigest()
         module = ModuleFile(path=str(script.name), sha256=digest, foreign=self.foreign)
         return replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from sfbench.gating.fingerprint import differences, of_result
 from sfbench.gating.side_launches import in_checkout
 from sfbench.gating.stored import stored_base
 from sfbench.plan.sweep_plan import SweepPlan, Target
+from sfbench.report.comparison import compare
 
 GOLDEN = load_result(Path(__file__).parents[1] / "golden" / "sweep-schema1.json")
 
@@ -163,6 +165,36 @@ def test_every_difference_is_named() -> None:
     ]  # fmt: skip
     assert f"torch: {GOLDEN.environment.torch} stored, 9.9 here" in told
     assert of_result(here, 4).key != of_result(GOLDEN, 8).key
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"gpu_driver": "560.9"}, "gpu driver: 560.9 stored, 570.1 here"),
+        ({"nccl": None}, "nccl: none stored, 2.27.5 here"),
+        ({"gpu_power_limits_w": (500.0,)}, "gpu power limits w: 500.0 stored, 700.0 here"),
+    ],
+)
+def test_gpus_differ_by_driver_nccl_and_power_limit(changed: dict[str, Any], told: str) -> None:
+    machine = replace(
+        GOLDEN.environment, gpus=("H100",), gpu_driver="570.1", nccl="2.27.5",
+        gpu_power_limits_w=(700.0,),
+    )  # fmt: skip
+    on_gpus = replace(GOLDEN, device_type="cuda", environment=machine)
+    other = replace(on_gpus, environment=replace(machine, **changed))
+    assert differences(of_result(other, 8), of_result(on_gpus, 8)) == (told,)
+    # AND what was calibrated there is not looked up here
+    assert of_result(other, 8).key != of_result(on_gpus, 8).key
+    beside = compare(on_gpus, other)
+    assert beside.differences == (told.replace("stored", "before").replace("here", "now"),)
+    assert beside.same_machine == ("power" not in told)
+
+
+def test_a_job_on_the_processor_is_not_known_by_its_gpus() -> None:
+    driver = replace(GOLDEN.environment, gpu_driver="570.1", gpu_power_limits_w=(700.0,))
+    beside_gpus = replace(GOLDEN, environment=driver)
+    assert of_result(beside_gpus, 8) == of_result(GOLDEN, 8)
+    assert compare(beside_gpus, GOLDEN).differences == ()
 
 
 # ---- checkouts -----------------------------------------------------------------------------------

@@ -102,6 +102,61 @@ def test_other_gpus_are_refused(
     assert "gpus: A100 A100 stored, H100 H100 here" in ended.err
 
 
+GPUS = {
+    "gpus": ("H100", "H100"), "gpu_driver": "570.1", "gpu_power_limits_w": (700.0, 700.0),
+}  # fmt: skip
+
+
+@pytest.fixture
+def on_gpus(recorded: Path, launches: Launches, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A record of two GPUs that are here as well."""
+    monkeypatch.setattr(request, "this_machine", lambda: replace(this_machine(), **GPUS))  # type: ignore[arg-type]
+    here = {f"environment_{name}": value for name, value in GPUS.items()}
+    rewrite(
+        recorded, device_type="cuda", environment_backend="nccl", environment_nccl="2.27.5",
+        environment_pinned=False, environment_threads_per_device=1, **here,
+    )  # fmt: skip
+    launches.backend, launches.nccl = "nccl", "2.27.5"
+    launches.plans.clear()
+    return recorded
+
+
+ON_CUDA = ("--devices", "2", "--device", "cuda", "--threads-per-device", "1")
+
+
+def test_the_same_gpus_are_compared(gate: Gate, on_gpus: Path) -> None:
+    ended = gate("--baseline", str(on_gpus), *ON_CUDA)
+    assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"environment_gpu_driver": "560.9"}, "gpu driver: 560.9 stored, 570.1 here"),
+        (
+            {"environment_gpu_power_limits_w": [700.0, 500.0]},
+            "gpu power limits w: 700.0 500.0 stored, 700.0 700.0 here",
+        ),
+    ],
+)
+def test_another_driver_or_power_limit_is_refused_before_anything_runs(
+    gate: Gate, on_gpus: Path, launches: Launches, changed: dict[str, object], told: str
+) -> None:
+    rewrite(on_gpus, **changed)
+    ended = gate("--baseline", str(on_gpus), *ON_CUDA)
+    assert (ended.code, ended.out, launches.plans) == (2, "", [])
+    assert told in ended.err
+
+
+def test_another_nccl_is_refused_once_it_has_run(
+    gate: Gate, on_gpus: Path, launches: Launches
+) -> None:
+    launches.nccl = "2.29.1"
+    ended = gate("--baseline", str(on_gpus), *ON_CUDA)
+    assert ended.code == 2
+    assert "nccl: 2.27.5 stored, 2.29.1 here" in ended.err
+
+
 @pytest.mark.parametrize(
     ("changed", "words", "told"),
     [

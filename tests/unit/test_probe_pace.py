@@ -20,9 +20,10 @@ def drive(  # noqa: PLR0913 - a small language for schedules
     queued: int = 0,
     noise: float = 0.0,
     can_curve: bool = False,
+    on_device: bool = False,
 ) -> list[Command]:
     """All commands of a run whose every step takes ``step_s``."""
-    pace = Pace(options, rungs, ranks, queued, lambda: can_curve)
+    pace = Pace(options, rungs, ranks, queued, lambda: can_curve, on_device=on_device)
     commands: list[Command] = []
     now, steps = 4 * step_s, [step_s] * 4
     for n in range(10_000):
@@ -122,6 +123,17 @@ def test_the_order_of_rungs_is_not_always_the_same() -> None:
         for cycle in range(commands[-1].cycle + 1)
     }
     assert len(orders) > 1
+
+
+def test_on_a_device_the_first_cycle_begins_with_what_takes_no_memory() -> None:
+    for seed in range(12):
+        options = ProbeOptions(seconds=4.0, cycles=6, seed=seed)
+        orders: dict[int, list[Rung]] = {}
+        for command in blocks(drive(options, rungs=LADDER, on_device=True)):
+            orders.setdefault(command.cycle, []).append(RUNGS[command.rung])
+        assert orders.pop(0) == list(LADDER), seed
+        # AND the others are drawn, as elsewhere
+        assert len({tuple(order) for order in orders.values()}) > 1
 
 
 def test_train_comes_back_with_queues_as_in_real_life() -> None:
