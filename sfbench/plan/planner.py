@@ -12,6 +12,8 @@ from sfbench.plan.sweep_plan import DeviceType, SweepPlan, Target
 
 EMULATED = "emulated"
 """The reference workload that runs on the host, whatever devices there are."""
+RANKS_PER_CORE = 64
+"""More do not come to train: each is a process with torch in it."""
 FIRST_SEED = 20_260_000
 
 
@@ -24,6 +26,7 @@ def make_plan(settings: Settings, target: Target, machine: Machine, now: datetim
     """
     device_type = _device_type(settings, target, machine)
     _check_scaling(settings)
+    _check_reach(device_type, settings, machine)
     threads = settings.threads_per_device or _threads(device_type, settings, machine)
     return SweepPlan(
         target=target,
@@ -105,6 +108,16 @@ def _device_type(settings: Settings, target: Target, machine: Machine) -> Device
             f"Use --devices with counts up to {len(machine.gpus)}, or --device cpu."
         )
     return machine.gpu_kind
+
+
+def _check_reach(device_type: DeviceType, settings: Settings, machine: Machine) -> None:
+    """Refuse ranks that a machine cannot hold before a single one is started."""
+    largest, most = max(settings.devices), RANKS_PER_CORE * machine.usable_cores
+    if device_type == "cpu" and largest > most:
+        raise UsageError(
+            f"--devices asks for {largest} ranks on {machine.usable_cores} core(s), each a process "
+            f"of its own: at most {most} are started here ({RANKS_PER_CORE} for each core)."
+        )
 
 
 def _check_scaling(settings: Settings) -> None:

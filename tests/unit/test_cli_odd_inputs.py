@@ -174,3 +174,11 @@ def test_a_script_outside_ascii_in_the_c_locale(tmp_path: Path, variables: dict[
     missing = run(["sweep", "ärger.py", "--dry-run"], tmp_path, **variables)
     assert missing.returncode == 2
     assert "there is no such file" in missing.stderr
+
+
+def test_a_thousand_times_more_ranks_than_cores_are_not_started(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, error = told(capsys, "sweep", "emulated", "--devices", "1,1000000", "--dry-run")
+    assert code == 2
+    assert error.startswith("--devices asks for 1000000 ranks on ")
