@@ -7,13 +7,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 SHARED_MEMORY = "/dev/shm"
-_FULL_BYTES = 1 << 20
+FULL_BYTES = 1 << 20
 """Below this a place counts as full."""
 
 
 def full(places: Iterable[str]) -> tuple[str, ...]:
     """Those of some folders in which no room is left, each file system once."""
-    return tuple(place for place, free in _free(places) if free < _FULL_BYTES)
+    return tuple(place for place, free in _free(places) if free < FULL_BYTES)
+
+
+def free_bytes(place: str) -> int | None:
+    """Room that is left in a folder; None where there is no such folder."""
+    return next((free for _, free in _free([place])), None)
 
 
 def _free(places: Iterable[str]) -> Iterable[tuple[str, int]]:

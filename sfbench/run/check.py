@@ -26,6 +26,7 @@ from sfbench.plan.request import Request, planned
 from sfbench.plan.rounds import next_launch
 from sfbench.plan.sweep_plan import LaunchPlan, NodeJob, SweepPlan
 from sfbench.run.observer import Observer
+from sfbench.run.preflight import check_before
 
 DEVICES = 2
 SECONDS = 3.0
@@ -72,10 +73,12 @@ def run_check(plan: SweepPlan, machine: Machine, observer: Observer) -> Checked:
     A crash of the script counts where a check explains it.
 
     Raises:
-        ScriptError: the script crashed and no check says why; its logs are kept.
+        ScriptError: the script cannot be compiled, or crashed and no check says why; its logs
+            are kept.
         MeasureError: it never came to train; its logs are kept.
         InterruptedSweep: Ctrl-C.
     """
+    check_before(plan)
     began = time.monotonic()
     logs = new_scratch("logs")
     try:

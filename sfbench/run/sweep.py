@@ -28,6 +28,7 @@ from sfbench.plan.rounds import Launched, next_launch
 from sfbench.plan.sweep_plan import LaunchPlan, NodeJob, SweepPlan
 from sfbench.protocol.records import LONE_CYCLES
 from sfbench.run.observer import Observer
+from sfbench.run.preflight import check_before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +61,11 @@ def run_sweep(
     After Ctrl-C what was finished is written, with ``interrupted`` set.
 
     Raises:
-        UsageError: the result's name is taken.
+        UsageError: the result's name is taken, or the machine lacks room.
+        ScriptError: the script cannot be compiled.
         InterruptedSweep: interrupted before any launch had ended.
     """
+    check_before(plan)
     began = time.monotonic()
     started_at = datetime.now(timezone.utc)
     script = script_state(plan.target.script)
