@@ -19,7 +19,7 @@ def job_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """Join the ranks of each measured step on the rungs that all ranks run at once.
 
     ``steps`` is the frame of ``sfbench.collect.frames.step_frame``. Columns of the answer, in order
-    of launch and step: ``launch``, ``round``, ``devices``, ``step``, ``block``, ``cycle``,
+    of launch and step: ``launch``, ``round``, ``devices``, ``job_step``, ``block``, ``cycle``,
     ``rung``, ``warmup`` as there; ``step_s`` mean over ranks (all-reduce keeps them together),
     ``slowest_s`` maximum over ranks, ``busy_s`` minimum over ranks of the step without its wait for
     data, ``samples`` sum over ranks, ``elements`` maximum over ranks (0: not known on some), and
@@ -34,7 +34,7 @@ def job_steps(steps: pd.DataFrame) -> pd.DataFrame:
     rows = rows.take(order)
     first = rows.iloc[starts]
     job: pd.DataFrame = first[
-        ["launch", "round", "devices", "step", "block", "cycle", "rung", "warmup"]
+        ["launch", "round", "devices", "job_step", "block", "cycle", "rung", "warmup"]
     ].copy()
     step_s = rows["step_s"].to_numpy()
     job["step_s"] = _reduce(np.add, step_s, starts) / counts
@@ -67,13 +67,13 @@ def rank_rows(steps: pd.DataFrame, kept: pd.DataFrame, rung: str) -> pd.DataFram
     """Every rank's rows of the job steps ``kept`` on one rung."""
     rows = steps[(steps["measured"] & (steps["rung"] == rung)).to_numpy()]
     wanted = kept[(kept["rung"] == rung).to_numpy()]
-    span = 1 + int(rows["step"].max()) if len(rows) else 1
+    span = 1 + int(rows["job_step"].max()) if len(rows) else 1
     return rows[np.isin(_key(rows, span), _key(wanted, span))]
 
 
 def _groups(rows: pd.DataFrame) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Order that puts the ranks of a step side by side, and where each step starts in it."""
-    key = _key(rows, 1 + int(rows["step"].max()) if len(rows) else 1)
+    key = _key(rows, 1 + int(rows["job_step"].max()) if len(rows) else 1)
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     return order, starts
@@ -87,7 +87,7 @@ def _reduce(how: np.ufunc, values: Array, starts: npt.NDArray[np.intp]) -> Array
 
 
 def _key(rows: pd.DataFrame, span: int) -> npt.NDArray[np.int64]:
-    """One number for (launch, step); ``span`` is above every step."""
+    """One number for (launch, job_step); ``span`` is above every step."""
     launch: npt.NDArray[np.int64] = rows["launch"].to_numpy(dtype=np.int64)
-    key: npt.NDArray[np.int64] = launch * span + rows["step"].to_numpy(dtype=np.int64)
+    key: npt.NDArray[np.int64] = launch * span + rows["job_step"].to_numpy(dtype=np.int64)
     return key

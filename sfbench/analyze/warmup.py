@@ -48,8 +48,8 @@ class _Launch:
     index: int
     log_step_s: Array
     """Logarithm of each block's mean step time."""
-    first_step: tuple[int, ...]
-    """Where each block begins."""
+    blocks: tuple[int, ...]
+    """Their numbers among all blocks of the launch."""
 
 
 def label_warmup(steps: pd.DataFrame, job: pd.DataFrame) -> Labelled:
@@ -60,7 +60,7 @@ def label_warmup(steps: pd.DataFrame, job: pd.DataFrame) -> Labelled:
     warmup. Launches of a device count are unsteady where a trend of more than ``SETTLED_WITHIN``
     remains that they have in common, significant at ``TREND_P``.
     """
-    first_step: dict[int, int] = {}
+    first_block: dict[int, int] = {}
     unsteady: list[int] = []
     restless: list[int] = []
     train = job[(job["rung"] == "train").to_numpy()]
@@ -73,10 +73,10 @@ def label_warmup(steps: pd.DataFrame, job: pd.DataFrame) -> Labelled:
         else:
             restless += [one.index for one in launches if _moves(one.log_step_s[cut:])]
         for one in launches:
-            first_step[one.index] = one.first_step[min(cut, len(one.first_step) - 1)]
+            first_block[one.index] = one.blocks[min(cut, len(one.blocks) - 1)]
     return Labelled(
-        steps=_with_label(steps, first_step),
-        job=_with_label(job, first_step),
+        steps=_with_label(steps, first_block),
+        job=_with_label(job, first_block),
         unsteady=tuple(unsteady),
         restless=tuple(restless),
     )
@@ -122,13 +122,13 @@ def _moves(values: Array) -> bool:
 
 def _launches(train: pd.DataFrame) -> list[_Launch]:
     blocks = train.groupby(["launch", "block"], sort=True, as_index=False).agg(
-        step=("step", "min"), step_s=("step_s", "mean")
+        step_s=("step_s", "mean")
     )
     return [
         _Launch(
             index=int(blocks.loc[here, "launch"].iloc[0]),
             log_step_s=np.log(blocks.loc[here, "step_s"].to_numpy(dtype=np.float64)),
-            first_step=tuple(int(step) for step in blocks.loc[here, "step"]),
+            blocks=tuple(int(block) for block in blocks.loc[here, "block"]),
         )
         for here in (blocks["launch"] == launch for launch in blocks["launch"].unique())
     ]
@@ -158,8 +158,8 @@ def _two_sided(value: float, error: float, dof: int) -> float:
     return 2 * float(special.stdtr(dof, -abs(value) / error))
 
 
-def _with_label(frame: pd.DataFrame, first_step: Mapping[int, int]) -> pd.DataFrame:
+def _with_label(frame: pd.DataFrame, first_block: Mapping[int, int]) -> pd.DataFrame:
     before = np.zeros(len(frame), dtype=bool)
-    for launch, step in first_step.items():
-        before |= ((frame["launch"] == launch) & (frame["step"] < step)).to_numpy()
+    for launch, block in first_block.items():
+        before |= ((frame["launch"] == launch) & (frame["block"] < block)).to_numpy()
     return frame.assign(warmup=frame["warmup"].to_numpy() | before)

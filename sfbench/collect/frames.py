@@ -17,7 +17,7 @@ from sfbench.launch.outcome import LaunchOutcome
 from sfbench.plan.sweep_plan import LaunchPlan
 from sfbench.protocol import record_file
 
-FRAME_COLUMNS = ("launch", "round", "devices", *STEP_COLUMNS, "warmup", "stall_s")
+FRAME_COLUMNS = ("launch", "round", "devices", *STEP_COLUMNS, "job_step", "warmup", "stall_s")
 
 _WHOLE = {
     "rank": np.int32,
@@ -57,8 +57,9 @@ def step_frame(launches: Sequence[MeasuredLaunch]) -> pd.DataFrame:
 
     Columns: ``launch`` (index in the sweep), ``round`` and ``devices``, then ``STEP_COLUMNS`` with
     counts as integers, ``rung`` as a category of its names, ``measured`` as a bool, times in
-    seconds; ``warmup``: the step came before the launch's first block; last ``stall_s``: what a
-    stall took of the step, which nobody has looked for as yet.
+    seconds; ``job_step``: number of the step among those that all ranks make at once, alike on
+    all ranks, and on ``solo`` that of the next one; ``warmup``: the step came before the launch's
+    first block; ``stall_s``: what a stall took of the step, which nobody has looked for as yet.
 
     Raises:
         MeasureError: a count that is not whole, or a rung that does not exist.
@@ -76,7 +77,26 @@ def step_frame(launches: Sequence[MeasuredLaunch]) -> pd.DataFrame:
         if name == "block":
             columns["warmup"] = values < 0
     columns["stall_s"] = np.zeros(sum(lengths))
+    shared = [_shared_numbers(steps) for _, steps in measured]
+    columns["job_step"] = np.concatenate([np.empty(0, dtype=np.int64), *shared])
     return pd.DataFrame(columns, columns=list(FRAME_COLUMNS), copy=False)
+
+
+def _shared_numbers(steps: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Each rank's own count less the solo steps that it has made.
+
+    Ranks take their solo turns one after the other, some cycles without one, so that a step of all
+    has another count on each rank.
+    """
+    rank, step, rung = (steps[:, STEP_COLUMNS.index(name)] for name in ("rank", "step", "rung"))
+    order = np.lexsort((step, rank))
+    solo = rung[order] == RUNGS.index("solo")
+    made = np.cumsum(solo) - solo
+    first = np.diff(rank[order], prepend=np.nan) != 0
+    made -= np.maximum.accumulate(np.where(first, made, 0))
+    numbers = np.empty(len(steps), dtype=np.int64)
+    numbers[order] = step[order].astype(np.int64) - made
+    return numbers
 
 
 def _repeat(values: Sequence[int], lengths: Sequence[int]) -> npt.NDArray[np.int32]:

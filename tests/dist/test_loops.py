@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 from harness import GUARDED, SCRIPTS, SMALL, Run, Runner, Shape, shape_of
 
+from sfbench.analyze.steps import job_steps
+from sfbench.collect.frames import step_frame
+from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.schema import Rung
+from sfbench.plan.sweep_plan import LaunchPlan
 
 ELSEWHERE = {
     "toy.py", "stopwatch.py", "changes_folder.py", "own_rendezvous.py", "saves_all_ways.py",
@@ -280,3 +284,18 @@ def test_exceptions_that_the_script_swallows_do_not_swallow_the_end(run_script: 
     run = run_script("except_exception.py")
     assert run.record is not None, run.story
     assert [log for log in run.logs if "skipping" in log or "saving what" in log] == []
+
+
+def test_four_ranks_whose_turns_alone_take_two_cycles_are_joined(run_script: Runner) -> None:
+    # GIVEN two turns alone in each cycle, so that the ranks' own counts of steps are apart
+    options = dataclasses.replace(SMALL, rungs=RUNGS, seconds=2.0)
+    run = run_script("for_loop.py", nproc=4, options=options)
+    assert run.outcome.status == "ok", run.story
+    plan = LaunchPlan(index=0, round=0, devices=4, cores=None, seconds=2.0, seed=0)
+    launch = MeasuredLaunch(plan=plan, outcome=run.outcome, record=run.record, steps=run.table)
+    steps = step_frame([launch])
+    together = steps[(steps["measured"] & (steps["rung"] != "solo")).to_numpy()]
+    apart = together.groupby(["block", "rank"])["step"].min().unstack("rank").nunique(axis=1)
+    assert apart.max() > 1
+    # THEN no step of all is lost
+    assert 4 * len(job_steps(steps)) == len(together) > 0

@@ -94,7 +94,8 @@ class StepTable:
         self.devices = devices
         self.samples = samples
         self._rows: list[tuple[float, ...]] = []
-        self._step = 0
+        self._steps = [0] * devices
+        """Each rank counts its own: turns alone put them apart."""
         self._block = 0
 
     def warmup(self, steps: int, step_s: float = 1.0) -> StepTable:
@@ -102,7 +103,6 @@ class StepTable:
         for _ in range(steps):
             for rank in range(self.devices):
                 self._row(rank=rank, block=-1, cycle=-1, measured=0, step_s=step_s)
-            self._step += 1
         return self
 
     def block(
@@ -125,13 +125,20 @@ class StepTable:
                     step_s=value,
                     other_s=other_s[i] if other_s is not None and rank == 0 else 0.0,
                 )
-            self._step += 1
         self._block += 1
         return self
 
-    def solo(self, step_s: Sequence[float], *, cycle: int, steps: int = 4) -> StepTable:
-        """Every rank's turn; ``step_s`` by rank."""
-        for rank, value in enumerate(step_s):
+    def solo(
+        self,
+        step_s: Sequence[float],
+        *,
+        cycle: int,
+        steps: int = 4,
+        turns: Sequence[int] | None = None,
+    ) -> StepTable:
+        """Turns alone of every rank, or of some; ``step_s`` by rank."""
+        for rank in range(self.devices) if turns is None else turns:
+            value = step_s[rank]
             for _ in range(steps):
                 self._row(
                     rank=rank,
@@ -141,7 +148,6 @@ class StepTable:
                     turn=rank,
                     step_s=value,
                 )
-                self._step += 1
             self._block += 1
         return self
 
@@ -149,15 +155,17 @@ class StepTable:
         """Columns ``STEP_COLUMNS``."""
         return np.array(self._rows, dtype=np.float64).reshape(-1, len(STEP_COLUMNS))
 
-    def _row(self, *, step_s: float, **values: float) -> None:
+    def _row(self, *, rank: int, step_s: float, **values: float) -> None:
         row = dict.fromkeys(STEP_COLUMNS, 0.0) | {
-            "step": self._step,
+            "rank": rank,
+            "step": self._steps[rank],
             "turn": -1,
             "measured": 1,
             "step_s": step_s,
             "data_wait_s": step_s / 10,
             "samples": self.samples,
         }
+        self._steps[rank] += 1
         self._rows.append(tuple((row | values)[name] for name in STEP_COLUMNS))
 
 

@@ -15,7 +15,7 @@ from sfbench.analyze.intervals import Array
 from sfbench.analyze.repeats import batch_steps
 from sfbench.analyze.shares import Shares, time_shares
 from sfbench.analyze.slow import pick_slow
-from sfbench.analyze.steps import job_steps
+from sfbench.analyze.steps import job_steps, rank_rows
 from sfbench.collect.frames import step_frame
 from sfbench.common.schema import STEP_COLUMNS, TimeShare
 
@@ -53,6 +53,27 @@ def test_data_communication_host_and_compute_are_told_apart() -> None:
     assert values(got.seconds) == pytest.approx([0.040, 0.002, 0.0, 0.0, 0.008, 0.010])
     assert values(got.time_share) == pytest.approx([40 / 60, 2 / 60, 0.0, 0.0, 8 / 60, 10 / 60])
     assert (got.step_s, got.cycles, got.slow) == (pytest.approx(0.060), 6, None)
+
+
+def test_ranks_whose_turns_alone_are_spread_over_two_cycles_are_joined_all_the_same() -> None:
+    # GIVEN four ranks of which two run alone in each cycle, before the others go on with them
+    table = StepTable(4).warmup(3)
+    for cycle in range(6):
+        turns = (0, 3) if cycle % 2 == 0 else (1, 2)
+        table.solo([0.1, 0.1, 0.1, 0.2], cycle=cycle, turns=turns)
+        table.block("unsynced", [[0.1, 0.1, 0.1, 0.2]] * 4, cycle=cycle)
+        table.block("train", [0.3] * 8, cycle=cycle)
+        table.block("cached", [0.25] * 4, cycle=cycle)
+    steps = step_frame([measured(0, table)])
+    job = job_steps(steps)
+    # THEN no step is lost, and each part is known
+    assert job["rung"].value_counts().to_dict() == {
+        "train": 48, "cached": 24, "unsynced": 24, "solo": 0, "half": 0, "double": 0,
+    }  # fmt: skip
+    assert len(rank_rows(steps, job, "train")) == 4 * 48
+    shares = shares_of(cycles(steps, job)).time_share
+    assert values(shares)[:4] == pytest.approx([1 / 3, 0.0, 1 / 3, 0.0], abs=1e-9)
+    assert None not in values(shares)
 
 
 def test_ranks_that_take_turns_lose_no_more_than_the_job_does() -> None:
