@@ -15,6 +15,7 @@ from sfbench.cli.endings import CommandGroup, Unexpected, terminated_like_interr
 from sfbench.cli.machine_commands import info, workloads
 from sfbench.cli.result_commands import compare, list_results, report, show
 from sfbench.cli.sweep_command import sweep
+from sfbench.cli.tune_command import tune
 from sfbench.common.errors import InterruptedSweep, SfbenchError, UsageError
 
 app = typer.Typer(
@@ -72,7 +73,7 @@ def _hint_at_script_arguments(own: list[str], script_args: tuple[str, ...]) -> N
     try:
         app(own, standalone_mode=True, prog_name="sfbench", obj=script_args)
     except SystemExit as end:
-        if own[:1] in (["sweep"], ["check"], ["gate"]) and _is_of_words(end.__context__):
+        if own[:1] in (["sweep"], ["check"], ["gate"], ["tune"]) and _is_of_words(end.__context__):
             say("Arguments of the script go behind `--`: sfbench sweep train.py -- --epochs 3")
         raise
 
@@ -101,6 +102,7 @@ app.command()(check)
 app.command("gate")(gate_command.gate)
 app.command("gate record")(gate_command.gate_record)
 app.command("gate calibrate")(gate_command.gate_calibrate)
+app.command()(tune)
 app.command()(workloads)
 app.command()(info)
 

@@ -34,7 +34,7 @@ class Given:
     options: dict[str, Any] = field(default_factory=dict)
     """Those of ``Settings``, with the target."""
     gate: dict[str, Any] = field(default_factory=dict)
-    """Those of ``GateSettings``."""
+    """Those of ``GateSettings``, or of ``TuneSettings``: what only this command takes."""
     script_args: tuple[str, ...] = ()
     """What stood behind ``--``."""
 

@@ -267,6 +267,55 @@ class GateSettings(_Plain):
         return patterns
 
 
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|)")
+_UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def _duration_s(value: Any) -> Any:
+    """``10m``, ``90s``, ``1h``, ``600`` or 600.0."""
+    if isinstance(value, str):
+        found = _DURATION.fullmatch(value.strip())
+        if found is None:
+            raise ValueError("a duration, as in 10m, 90s or 1h")
+        return float(found[1]) * _UNITS_S[found[2]]
+    return value
+
+
+class TuneSettings(_Plain):
+    """Every option that may also stand in ``[tool.sfbench.tune]`` (dashes or underscores)."""
+
+    budget: Annotated[
+        float,
+        Shown("TIME", unset="10m", expected="a duration from 30s up, as in 10m, 90s or 1h"),
+        BeforeValidator(_duration_s),
+        Field(
+            ge=30,
+            le=604_800,
+            description="wall time for all of it: diagnosis, trials and confirmation",
+        ),
+    ] = 600.0
+    seconds: Annotated[
+        float,
+        Shown("S", expected="a number of seconds from 0.5 up, at most a day"),
+        Field(ge=0.5, le=86_400, description="measuring budget of one launch"),
+    ] = 2.5
+    allow: Annotated[
+        tuple[Literal["batch", "numerics"], ...],
+        Shown("batch,numerics", expected="batch, numerics or both, as in batch,numerics"),
+        Field(
+            description="let settings be tried that change training: `batch` twice as large, "
+            "`numerics`: gradients sent as bf16"
+        ),
+    ] = ()
+
+    @field_validator("allow", mode="before")
+    @classmethod
+    def _kinds(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+
 _A_PATTERN = "give at least one pattern, as in 'data/**,transforms.py'"
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from sfbench.common.errors import UsageError
 from sfbench.common.files import read_text
-from sfbench.plan.options import GateSettings, Settings, shown
+from sfbench.plan.options import GateSettings, Settings, TuneSettings, shown
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,7 +32,8 @@ def load_settings(overrides: dict[str, Any], folder: Path) -> Settings:
         UsageError: names the option or key, what it was and what it may be.
     """
     path, table = _table(folder)
-    table.pop("gate", None)
+    for own in ("gate", "tune"):
+        table.pop(own, None)
     given = {key: value for key, value in overrides.items() if value is not None}
     _validated(Settings, table, f"{path} [tool.sfbench]")
     if given.get("scaling") == "weak" and given.get("global_batch") is not None:
@@ -51,14 +52,29 @@ def load_gate_settings(
     Raises:
         UsageError: names the option or key, what it was and what it may be.
     """
+    return _of_table(GateSettings, "gate", overrides, folder, where)
+
+
+def load_tune_settings(overrides: dict[str, Any], folder: Path) -> TuneSettings:
+    """What is special to ``tune``, in the same way, from ``[tool.sfbench.tune]``.
+
+    Raises:
+        UsageError: names the option or key, what it was and what it may be.
+    """
+    return _of_table(TuneSettings, "tune", overrides, folder, COMMAND_LINE)
+
+
+AnySettings = TypeVar("AnySettings", Settings, GateSettings, TuneSettings)
+
+
+def _of_table(
+    model: type[AnySettings], name: str, overrides: dict[str, Any], folder: Path, where: str
+) -> AnySettings:
     path, whole = _table(folder)
-    table = _plain(whole.get("gate", {}), f"{path}: [tool.sfbench.gate]")
+    table = _plain(whole.get(name, {}), f"{path}: [tool.sfbench.{name}]")
     given = {key: value for key, value in overrides.items() if value is not None}
-    _validated(GateSettings, table, f"{path} [tool.sfbench.gate]")
-    return _validated(GateSettings, {**table, **given}, where)
-
-
-AnySettings = TypeVar("AnySettings", Settings, GateSettings)
+    _validated(model, table, f"{path} [tool.sfbench.{name}]")
+    return _validated(model, {**table, **given}, where)
 
 
 def _validated(model: type[AnySettings], values: dict[str, Any], where: str) -> AnySettings:

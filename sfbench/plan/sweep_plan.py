@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from sfbench.common.schema import RankJob, Rung
+from sfbench.protocol.changes import Changes
 
 DeviceType = Literal["cpu", "cuda", "xpu"]
 Scaling = Literal["weak", "strong"]
@@ -87,6 +88,8 @@ class LaunchPlan:
     seed: int
     cycles: int | None = None
     """Cycles to divide that into; None: as many as one launch alone needs."""
+    changes: Changes | None = None
+    """What is built otherwise than the script says."""
 
     @property
     def log_name(self) -> str:

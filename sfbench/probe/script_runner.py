@@ -23,9 +23,11 @@ from sfbench.probe import checkout
 from sfbench.probe.device import asks_for_a_device
 from sfbench.probe.fresh import OwnThreads, start_afresh
 from sfbench.probe.hooks.batch_size_hooks import BatchSizeHooks
+from sfbench.probe.hooks.change_hooks import ChangeHooks
 from sfbench.probe.hooks.group_repairs import GroupHooks
 from sfbench.probe.hooks.own_faults import is_own, script_traceback
 from sfbench.probe.hooks.taps import Taps
+from sfbench.probe.recording.call_site import CallSite
 from sfbench.probe.replaying.memory import is_out_of_memory
 from sfbench.probe.replaying.own_memory import NO_ROOM
 from sfbench.probe.session import Session
@@ -84,6 +86,8 @@ def _install(session: Session, job: RankJob, world_size: int) -> None:
                 f"--global-batch {wanted} is not divisible by {world_size} devices.",
             )
         BatchSizeHooks(wanted // world_size).install(session.taps)
+    if job.probe.changes is not None:
+        ChangeHooks(job.probe.changes, CallSite(job.root).line).install(session.taps)
     if job.cores:
         _unpin_children(session.taps)
     _end_by_exit(session)

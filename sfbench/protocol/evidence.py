@@ -141,6 +141,8 @@ class Model:
     """Mean time per forward of the search for unused parameters."""
     own_hook: bool = False
     """The script registered a communication hook: replicas may differ on purpose."""
+    wrapped: str = ""
+    """Where it was put into DistributedDataParallel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from sfbench.protocol.changes import Changes
 from sfbench.protocol.evidence import RankEvidence
 
 RECORD_FORMAT = 1
@@ -93,6 +94,8 @@ class ProbeOptions:
     """Watch only for faults (``sfbench check``): measure nothing, visit several epochs."""
     may_shorten: bool = True
     """In such a run loops over loaders may be ended early, alike on all ranks."""
+    changes: Changes | None = None
+    """What a trial of other settings builds otherwise than the script says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

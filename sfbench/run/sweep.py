@@ -172,6 +172,7 @@ def _node_job(
                 allow_saves=plan.allow_saves,
                 seed=launch.seed,
                 cycles=launch.cycles or LONE_CYCLES,
+                changes=launch.changes,
             ),
         ),
         nproc=launch.devices,

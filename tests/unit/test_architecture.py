@@ -30,6 +30,7 @@ STAGES = (
     ("diagnose", "checks"),
     ("run", "report"),
     ("gating",),
+    ("tune",),
     ("api", "cli"),
     ("pytest_plugin", "__main__", "__init__"),
 )

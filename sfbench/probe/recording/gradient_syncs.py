@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from sfbench.probe.hooks.taps import Listener, Taps
@@ -35,6 +36,8 @@ class SyncCount:
 
     model: Any
     line: str
+    wrapped: str = ""
+    """Where it was put into DDP."""
     windows: list[Window] = field(default_factory=list)
     forwards: int = 0
     backwards: int = 0
@@ -100,10 +103,12 @@ class SyncWatch:
         self._open = True
         """Some model's syncs are still counted."""
         self._listeners: list[Listener] = []
+        self._wrapped: dict[int, str] = {}
         self.counts: dict[int, SyncCount] = {}
 
     def install(self, taps: Taps) -> None:
-        """Patch zero_grad of Optimizer and Module."""
+        """Patch zero_grad of Optimizer and Module, and the constructor of DDP."""
+        taps.wrap(DistributedDataParallel, "__init__", self._around_init)
         self._listeners = [
             taps.wrap(owner, "zero_grad", self._around_zero_grad)
             for owner in (Optimizer, nn.Module)
@@ -120,7 +125,8 @@ class SyncWatch:
         """A training forward of a DDP model begins."""
         count = self.counts.get(id(model))
         if count is None:
-            count = self.counts[id(model)] = SyncCount(model, self._call_site.line())
+            wrapped = self._wrapped.get(id(model), "")
+            count = self.counts[id(model)] = SyncCount(model, self._call_site.line(), wrapped)
             self._open = True
         count.forward(model.require_backward_grad_sync)
         return count
@@ -153,6 +159,13 @@ class SyncWatch:
     def leaves_out(self, count: SyncCount) -> bool:
         """Whether the forward that begins is one of those left out."""
         return count.forwards < self._trial
+
+    def _around_init(self, original: Any) -> Any:
+        def init(model: Any, *args: Any, **kwargs: Any) -> None:
+            self._wrapped[id(model)] = self._call_site.line()
+            original(model, *args, **kwargs)
+
+        return init
 
     def _around_zero_grad(self, original: Any) -> Any:
         def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> Any:

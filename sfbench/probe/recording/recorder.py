@@ -245,4 +245,5 @@ def _model(count: SyncCount, search: Search | None) -> Model:
         unused=tuple(search.unused) if search is not None else (),
         search_s=search.mean_s if search is not None else None,
         own_hook=bool(getattr(count.model, "_comm_hooks", ())),
+        wrapped=count.wrapped,
     )

@@ -1,0 +1,130 @@
+"""``sfbench tune``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfbench.cli.console import news, put_json, put_text, say, terminal
+from sfbench.cli.parameters import JOB_OPTIONS, Given, Group, Json, Quiet, takes
+from sfbench.common.errors import InterruptedSweep, UsageError
+from sfbench.common.files import check_writable
+from sfbench.plan.options import Settings, TuneSettings
+
+if TYPE_CHECKING:
+    from sfbench.common.schema import SweepResult
+    from sfbench.tune.tune_observer import TuneObserver
+    from sfbench.tune.tune_report import TuneReport
+    from sfbench.tune.tuner import TuneJob
+
+TUNE_EXIT_CODES: Mapping[str, int] = {"gain": 0, "nothing-helps": 0, "inconclusive": 3}
+
+_OPTIONS = (
+    Group(model=TuneSettings, names=tuple(TuneSettings.model_fields)),
+    Group(
+        model=Settings,
+        names=(*JOB_OPTIONS, "name", "output"),
+        other_defaults={
+            "devices": "the largest count that the machine has devices for",
+            "threads_per_device": "cores // devices, at least 1",
+        },
+    ),
+)
+
+
+@takes(*_OPTIONS)
+def tune(
+    given: Given,
+    *,
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="a result of the same machine and job, in place of a diagnosis of its own",
+            metavar="RESULT",
+        ),
+    ] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(help="write the answer as markdown too", metavar="PATH"),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Try the remedies of a script's bottlenecks: script arguments go behind `--`."""
+    from sfbench.plan.settings import load_tune_settings
+    from sfbench.tune import tuner
+
+    began_s = time.monotonic()
+    asked = load_tune_settings(given.gate, Path.cwd())
+    command = shlex.join(["sfbench", *sys.argv[1:]])
+    job = tuner.tune_job(given.options, given.script_args, asked, command=command)
+    if markdown is not None:
+        check_writable(markdown.parent)
+    with _watched(quiet=quiet) as observer:
+        result, stored = _diagnosis(job, from_, observer)
+        report = tuner.run_tune(job, result, observer, stored=stored, began_s=began_s)
+    sys.exit(_tell_tune(report, markdown, as_json=as_json, quiet=quiet))
+
+
+def _diagnosis(
+    job: TuneJob, from_: Path | None, observer: TuneObserver
+) -> tuple[SweepResult, Path | None]:
+    """The result that candidates follow from, and where it lies."""
+    from sfbench.tune import tuner
+
+    if from_ is not None:
+        from sfbench.collect.stored_results import open_result
+        from sfbench.tune.stored_diagnosis import check_same_job
+
+        result = open_result(from_, job.plan.output)
+        check_same_job(job, result)
+        return result, from_
+    from sfbench.collect.result_folder import check_free
+
+    check_writable(job.plan.output)
+    check_free(job.plan.result_dir, replace=False)
+    finished = tuner.diagnosed(job, observer)
+    return finished.result, finished.stored
+
+
+@contextmanager
+def _watched(*, quiet: bool) -> Iterator[TuneObserver]:
+    from rich.console import Console
+
+    from sfbench.cli.tune_progress import TrialObserver
+
+    with TrialObserver(Console(stderr=True, quiet=quiet)) as observer:
+        yield observer
+
+
+def _tell_tune(report: TuneReport, markdown: Path | None, *, as_json: bool, quiet: bool) -> int:
+    """To stdout and to the file that was asked for; returns the exit code."""
+    from sfbench.tune.tune_report import to_json
+    from sfbench.tune.tune_text import render_tune_markdown, render_tune_text
+
+    if as_json:
+        put_json(to_json(report))
+    else:
+        put_text(render_tune_text(report, terminal()[0]))
+    code = InterruptedSweep.exit_code if report.interrupted else TUNE_EXIT_CODES[report.verdict]
+    if markdown is not None:
+        from sfbench.common.files import write_whole
+
+        try:
+            write_whole(markdown, render_tune_markdown(report))
+        except OSError as error:
+            say(f"sfbench: {markdown}: cannot be written: {error.strerror or error}")
+            code = code or UsageError.exit_code
+        else:
+            news(f"Markdown: {markdown}", quiet=quiet)
+    if report.result is not None:
+        news(f"Diagnosis: {report.result}", quiet=quiet)
+    return code

@@ -1,0 +1,1 @@
+"""Remedies tried and measured: candidates from diagnoses, rounds of launches, the best set."""

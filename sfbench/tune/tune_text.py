@@ -1,0 +1,125 @@
+"""A report as text for a terminal, and as markdown. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from sfbench.common import units
+from sfbench.common.plain_text import markdown_text
+from sfbench.tune.gain_words import gained, predicted
+from sfbench.tune.tune_report import BestSet, LineToChange, Trial, TrialStatus, TuneReport
+
+_SAID: dict[TrialStatus, str] = {
+    "gain": "gain",
+    "no-gain": "no gain",
+    "unsettled": "not settled",
+    "contaminated": "the machine changed",
+    "failed": "failed",
+    "not-tried": "not tried",
+}
+_HEADINGS = ("settings", "predicted", "measured", "rounds", "")
+
+
+def render_tune_text(report: TuneReport, width: int) -> str:
+    """What helps, what was tried, and the lines to change."""
+    lines = [*_wrapped(report.headline, width)]
+    for text in _remarks(report):
+        lines += _wrapped(text, width)
+    lines += _table(report)
+    for text in _reasons(report):
+        lines += _wrapped(text, width)
+    if report.best is not None:
+        lines += ["", *_best(report.best, width)]
+    return "\n".join(lines) + "\n"
+
+
+def render_tune_markdown(report: TuneReport) -> str:
+    """The same for a pull request."""
+    lines = [f"### {markdown_text(report.headline)}", ""]
+    lines += [f"- {markdown_text(text)}" for text in _remarks(report)]
+    if report.trials:
+        lines += ["", "| settings | predicted | measured | rounds | |", "|---|--:|--:|--:|---|"]
+        lines += [f"| {' | '.join(map(_cell, _row(trial)))} |" for trial in report.trials]
+        lines += [""]
+    lines += [f"- {markdown_text(text)}" for text in _reasons(report)]
+    for one in report.best.lines if report.best is not None else ():
+        lines += ["", markdown_text(_place(one))]
+        if one.diff:
+            lines += ["```diff", one.diff.replace("```", "'''"), "```"]
+    if report.best is not None:
+        lines += [f"- {markdown_text(text)}" for text in report.best.cautions]
+    return "\n".join(lines) + "\n"
+
+
+def _remarks(report: TuneReport) -> Iterator[str]:
+    if report.emulated:
+        yield "The accelerator is emulated."
+    if report.oversubscribed:
+        yield f"{report.devices} devices share cores: gains may be others where each has its own."
+    yield from report.notes
+    if report.interrupted:
+        yield "Interrupted: what had been measured is shown."
+
+
+def _reasons(report: TuneReport) -> Iterator[str]:
+    for trial in report.trials:
+        if trial.why:
+            yield f"{trial.settings}: {trial.why.splitlines()[0]}"
+    if report.unconfirmed:
+        yield f"Not confirmed: {report.unconfirmed}"
+    if report.logs is not None:
+        yield f"Logs of what failed: {report.logs}"
+
+
+def _table(report: TuneReport) -> Iterator[str]:
+    if not report.trials:
+        return
+    table = [_HEADINGS, *(_row(trial) for trial in report.trials)]
+    widths = [max(len(line[i]) for line in table) for i in range(len(_HEADINGS))]
+    for name, *cells, said in table:
+        figures = (cell.rjust(width) for cell, width in zip(cells, widths[1:-1], strict=True))
+        yield "  ".join([name.ljust(widths[0]), *figures, said]).rstrip()
+
+
+def _row(trial: Trial) -> tuple[str, str, str, str, str]:
+    measured = units.MISSING if trial.gain is None else gained(trial.gain)
+    return (
+        trial.settings,
+        predicted(trial.predicted_gain),
+        measured,
+        str(trial.rounds) if trial.rounds else units.MISSING,
+        _SAID[trial.status],
+    )
+
+
+def _best(best: BestSet, width: int) -> Iterator[str]:
+    expected = f", predicted {predicted(best.predicted_gain)}" if best.predicted_gain else ""
+    yield from _wrapped(
+        f"Confirmed in {best.pairs} fresh pairs of launches: {gained(best.gain)}{expected}. "
+        "Change:",
+        width,
+    )
+    for one in best.lines:
+        yield from _wrapped(_place(one), width, "  ")
+        yield from (f"    {line}" for line in one.diff.splitlines())
+    for caution in best.cautions:
+        yield from _wrapped(f"Mind: {caution}.", width)
+
+
+def _place(one: LineToChange) -> str:
+    where = f"{one.line}: {one.call}" if one.line else one.call
+    told = f"{where}: {one.arguments}"
+    if one.options:
+        told += f" (the script takes it as an option: {one.options})"
+    elif one.line and not one.diff and "=" in one.arguments:
+        told += " (made through a library or with ** there: give it these arguments)"
+    return told
+
+
+def _cell(text: str) -> str:
+    return markdown_text(text)
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent) or [""]

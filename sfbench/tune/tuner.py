@@ -1,0 +1,277 @@
+"""Runs a tune from options to report: diagnosis, rounds of trials, confirmation."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.errors import MeasureError, ResultError, ScriptError
+from sfbench.common.plain_text import plain_values
+from sfbench.common.schema import LADDER, Point, SweepResult
+from sfbench.guard.scratch import is_kept, keep, new_scratch
+from sfbench.launch.local import LocalLauncher
+from sfbench.plan.machine import Machine
+from sfbench.plan.options import TuneSettings
+from sfbench.plan.request import planned
+from sfbench.plan.sweep_plan import SweepPlan
+from sfbench.run.sweep import FinishedSweep, run_sweep
+from sfbench.tune.best_set import winners
+from sfbench.tune.board import LOOKS, Board
+from sfbench.tune.candidates import candidates, fitting
+from sfbench.tune.confirmation import CONFIRM_ROUNDS, Confirmed, confirm
+from sfbench.tune.job_facts import JobFacts, job_facts
+from sfbench.tune.limits import limits
+from sfbench.tune.trial_launches import SEED, TrialLaunches, Trials
+from sfbench.tune.tried import Candidate
+from sfbench.tune.tune_observer import TuneObserver
+from sfbench.tune.tune_report import TuneReport
+from sfbench.tune.verdict import Story, reported
+
+SWEEP_ROUNDS = 4
+"""Launches of each device count in the diagnosis."""
+LEAST_SWEEP_S, MOST_SWEEP_S = 5.0, 13.0
+SWEEP_PART = 1 / 50
+"""Of the budget, measured for the diagnosis at each device count."""
+PER_CANDIDATE = 4.5
+"""Launches that a candidate takes until the first look, as some are dropped before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneJob:
+    """What is tuned, and how."""
+
+    plan: SweepPlan
+    """At 1 device and as many as are tuned for."""
+    machine: Machine
+    devices: int
+    asked: TuneSettings
+    command: str
+
+
+def tune_job(
+    given: dict[str, Any], script_args: tuple[str, ...], asked: TuneSettings, *, command: str
+) -> TuneJob:
+    """The job of options as for a sweep (None: not given), at the largest count.
+
+    Without a count: the largest of the settings that the machine has devices for.
+
+    Raises:
+        UsageError: an option, a setting or the target is wrong.
+    """
+    first = planned(given, script_args)
+    devices = max(first.plan.devices)
+    if given.get("devices") is None:
+        there = first.machine.usable_cores
+        there = there if first.plan.device_type == "cpu" else len(first.machine.gpus)
+        fitting_counts = [count for count in first.plan.devices if count <= there]
+        devices = max(fitting_counts, default=min(first.plan.devices))
+    counts = sorted({1, devices})
+    request = planned({**given, "devices": counts}, script_args)
+    return TuneJob(
+        plan=request.plan,
+        machine=request.machine,
+        devices=devices,
+        asked=asked,
+        command=command,
+    )
+
+
+def diagnosis_plan(job: TuneJob) -> SweepPlan:
+    """The sweep that the candidates follow from."""
+    seconds = min(MOST_SWEEP_S, max(LEAST_SWEEP_S, SWEEP_PART * job.asked.budget))
+    return replace(job.plan, rounds=SWEEP_ROUNDS, seconds=seconds, rungs=LADDER)
+
+
+def diagnosed(job: TuneJob, observer: TuneObserver) -> FinishedSweep:
+    """Run that sweep.
+
+    Raises:
+        ScriptError, MeasureError: there is no figure at the count that is tuned for.
+    """
+    finished = run_sweep(diagnosis_plan(job), job.machine, observer, command=job.command)
+    tuned_point(finished.result, job.devices)
+    return finished
+
+
+def tuned_point(result: SweepResult, devices: int) -> Point:
+    """The point of a result that is tuned for.
+
+    Raises:
+        ResultError: there is none.
+        ScriptError, MeasureError: it failed.
+    """
+    point = next((p for p in result.points if p.devices == devices), None)
+    if point is None:
+        counts = ", ".join(str(p.devices) for p in result.points) or "none"
+        raise ResultError(f"{result.name}: no point at {devices} devices (it has {counts})")
+    if point.status != "ok" or point.step_s is None:
+        message = point.error or f"no step was measured at {devices} devices"
+        raise ScriptError(message) if point.script_fault else MeasureError(message)
+    return point
+
+
+def run_tune(
+    job: TuneJob,
+    result: SweepResult,
+    observer: TuneObserver,
+    *,
+    stored: Path | None,
+    began_s: float,
+) -> TuneReport:
+    """Try what follows from a result. ``began_s``: when the budget began.
+
+    Raises:
+        ScriptError, MeasureError: the job as it is gave nothing.
+        InterruptedSweep: interrupted before the first launch had ended.
+    """
+    with _opened(job, observer) as (trials, launches):
+        tuning = _Tuning(job, launches, observer, job.asked.budget + began_s)
+        story = tuning.run(result)
+        if any(column.standing == "failed" for column in story.board.columns):
+            keep(trials.logs)
+            story = replace(story, logs=str(trials.logs))
+    report = reported(story, job.plan.target, result=None if stored is None else str(stored))
+    return plain_values(
+        replace(report, budget_s=job.asked.budget, duration_s=time.monotonic() - began_s)
+    )
+
+
+class _Tuning:
+    """One tune under way."""
+
+    def __init__(
+        self, job: TuneJob, launches: TrialLaunches, observer: TuneObserver, until_s: float
+    ) -> None:
+        self._job = job
+        self._launches = launches
+        self._observer = observer
+        self._until_s = until_s
+        self._random = random.Random(SEED)
+        self._rates: list[float] = []
+        self._launch_s: list[float] = []
+
+    def run(self, result: SweepResult) -> Story:
+        look = self._launches.look()
+        facts = self._facts(result, look)
+        found = candidates(facts, self._job.asked.allow)
+        notes = limits(facts, found, self._job.asked.allow)
+        for note in notes:
+            self._observer.told(note)
+        every = fitting(found, self._room(look.outcome.wall_s))
+        tried = tuple(one for one in every if not one.unfit)
+        board = Board([one.settings.loads_only for one in tried])
+        interrupted = False
+        confirmed: Confirmed | None = None
+        try:
+            self._rounds(board, tried)
+            chosen = winners(tried, board)
+            if chosen:
+                confirmed = confirm(self._launches, chosen, self._random, self._confirm_rounds())
+        except KeyboardInterrupt:
+            interrupted = True
+        return Story(
+            result=result,
+            facts=facts,
+            every=every,
+            tried=tried,
+            board=board,
+            notes=notes,
+            confirmed=confirmed,
+            interrupted=interrupted,
+            samples_per_s=statistics.median(self._rates) if self._rates else None,
+        )
+
+    def _facts(self, result: SweepResult, look: MeasuredLaunch) -> JobFacts:
+        facts = job_facts(
+            result,
+            self._job.devices,
+            look,
+            cores=self._job.machine.usable_cores,
+            threads=self._job.plan.threads_per_device,
+        )
+        self._launches.loader_lines = facts.loader_lines
+        return facts
+
+    def _room(self, launch_s: float) -> int:
+        """Candidates that the budget lasts for; one is always tried."""
+        launches = self._left_s() / launch_s - 2 * CONFIRM_ROUNDS - LOOKS[0]
+        return max(1, int(launches / PER_CANDIDATE))
+
+    def _rounds(self, board: Board, tried: Sequence[Candidate]) -> None:
+        for round_ in range(LOOKS[-1]):
+            if not board.running:
+                return
+            if round_ and self._left_s() < self._round_s(board) + self._confirm_s():
+                board.end()
+                return
+            self._round(board, tried, round_)
+
+    def _round(self, board: Board, tried: Sequence[Candidate], round_: int) -> None:
+        """The job as it is and all that go on, in random order."""
+        base, values = None, {}
+        places = [-1, *board.running]
+        for place in self._random.sample(places, len(places)):
+            began_s = time.monotonic()
+            if place < 0:
+                base = self._launches.base(round_)
+                self._rates.append(base.samples_per_s)
+            else:
+                value = self._launches.trial(tried[place].settings, round_)
+                if isinstance(value, str):
+                    board.fail(place, value)
+                    self._observer.told(f"{tried[place].name}: failed: {value}")
+                    continue
+                values[place] = value
+            self._launch_s.append(time.monotonic() - began_s)
+        assert base is not None
+        board.add(base, values)
+
+    def _left_s(self) -> float:
+        return self._until_s - time.monotonic()
+
+    def _round_s(self, board: Board) -> float:
+        return (1 + len(board.running)) * statistics.median(self._launch_s)
+
+    def _confirm_s(self) -> float:
+        return 2 * CONFIRM_ROUNDS * statistics.median(self._launch_s)
+
+    def _confirm_rounds(self) -> int:
+        """As many as fit, but some even if they take longer than the budget."""
+        fit = int(self._left_s() / (2 * statistics.median(self._launch_s)))
+        return max(CONFIRM_ROUNDS // 2, min(CONFIRM_ROUNDS, fit))
+
+
+@contextmanager
+def _opened(job: TuneJob, observer: TuneObserver) -> Iterator[tuple[Trials, TrialLaunches]]:
+    """A launcher for all trials; logs are kept only if a launch failed."""
+    logs = new_scratch("logs")
+    plan = job.plan
+    try:
+        with LocalLauncher(
+            threads=plan.threads_per_device, device_type=plan.device_type
+        ) as launcher:
+            trials = Trials(
+                plan=plan,
+                machine=job.machine,
+                devices=job.devices,
+                seconds=job.asked.seconds,
+                launcher=launcher,
+                logs=logs,
+                observer=observer,
+            )
+            yield trials, TrialLaunches(trials)
+    except (ScriptError, MeasureError):
+        if any(logs.iterdir()):
+            keep(logs)
+        raise
+    finally:
+        if not is_kept(logs):
+            shutil.rmtree(logs)
