@@ -29,7 +29,7 @@ SECOND_TRIES = 2
 """How often a launch without a steady state is made again."""
 LONGER = 6.0
 """A trial's launch may take so many times as long as one of the job as it is ..."""
-LEAST_S = 30.0
+LEAST_S = 60.0
 """... and this at least; without progress a trial hangs after it."""
 
 
@@ -52,14 +52,14 @@ class Trials:
 
 
 class TrialLaunches:
-    """Makes the launches. ``loader_lines`` and ``usual_s`` are known once the first has ended."""
+    """Makes the launches. ``loader_lines`` are known once the first has ended."""
 
     def __init__(self, trials: Trials) -> None:
         self._trials = trials
         self._made = 0
         self.loader_lines: tuple[str, ...] = ()
         self.usual_s: float | None = None
-        """Wall time of a launch of the job as it is."""
+        """Wall time of a launch of the job as it is; None: not known yet."""
 
     def look(self) -> MeasuredLaunch:
         """The first launch of the job as it is, from which no figure is taken.
@@ -70,7 +70,6 @@ class TrialLaunches:
         launched = self._launch(None, 0)
         if launched.record is None:
             raise _broken(launched, self._trials.logs)
-        self.usual_s = launched.outcome.wall_s
         return launched
 
     def base(self, round_: int) -> LaunchValue:
@@ -83,6 +82,7 @@ class TrialLaunches:
             launched = self._launch(None, round_)
             if launched.record is None:
                 raise _broken(launched, self._trials.logs)
+            self.usual_s = launched.outcome.wall_s
             try:
                 return launch_value(launched)
             except Unsteady:

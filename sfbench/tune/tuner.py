@@ -144,6 +144,16 @@ def run_tune(
     )
 
 
+def usual_launch_s(result: SweepResult, devices: int, seconds: float) -> float:
+    """What a launch that measures for ``seconds`` takes, from those of the diagnosis.
+
+    The median: the first launch of a command imports torch.
+    """
+    point = next(point for point in result.points if point.devices == devices)
+    starts = [one.wall_s - one.measured_s for one in point.launches if one.status == "ok"]
+    return seconds + statistics.median(starts)
+
+
 class _Tuning:
     """One tune under way."""
 
@@ -165,7 +175,9 @@ class _Tuning:
         notes = limits(facts, found, self._job.asked.allow)
         for note in notes:
             self._observer.told(note)
-        every = fitting(found, self._room(look.outcome.wall_s))
+        usual_s = usual_launch_s(result, self._job.devices, self._job.asked.seconds)
+        self._launch_s, self._launches.usual_s = [usual_s], usual_s
+        every = fitting(found, self._room(usual_s))
         tried = tuple(one for one in every if not one.unfit)
         board = Board([one.settings.loads_only for one in tried])
         interrupted = False
