@@ -21,6 +21,7 @@ FEW_BYTES = 2**20
 LARGE_BUCKET_MB = 100
 """Tried where the link does not explain what communication costs."""
 LARGER_BATCH = 2
+_SEND_BF16 = ("nccl", "xccl")
 
 
 def model_candidates(facts: JobFacts) -> Iterator[Candidate]:
@@ -65,8 +66,7 @@ def changing_candidates(facts: JobFacts, allowed: tuple[str, ...]) -> Iterator[C
             predicted=_larger(facts, small, found),
             caution="changes training: the batch is larger, so the learning rate may have to be",
         )
-    full_width = facts.loop.dtype == "float32" and not facts.own_hook
-    if "numerics" in allowed and found is not None and full_width:
+    if "numerics" in allowed and found is not None and _may_compress(facts):
         saved_s = number(found, "bf16_compression_saves_s")
         yield Candidate(
             settings=TriedSettings(compress=True),
@@ -75,6 +75,12 @@ def changing_candidates(facts: JobFacts, allowed: tuple[str, ...]) -> Iterator[C
             predicted=_gain(facts, saved_s) if saved_s else None,
             caution="changes training: gradients are rounded to bf16 before they are averaged",
         )
+
+
+def _may_compress(facts: JobFacts) -> bool:
+    """Whether torch lets gradients of this job go as bf16: not through gloo."""
+    sends = any(name in (facts.loop.backend or "") for name in _SEND_BF16)
+    return sends and facts.loop.dtype == "float32" and not facts.own_hook
 
 
 def _never() -> Diagnosis:

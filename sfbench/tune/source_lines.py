@@ -20,7 +20,7 @@ _FOREIGN = {"site-packages", "node_modules", "__pycache__", ".git"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ScriptText:
     """A file of the user's."""
 
     path: Path
@@ -55,14 +55,14 @@ def line_to_change(
     )
 
 
-def _source(root: Path, script: Path, line: str) -> Source | None:
+def _source(root: Path, script: Path, line: str) -> ScriptText | None:
     name = line.rpartition(":")[0]
     path = script if name == script.name else _only(root, name)
     if not name or path is None:
         return None
     try:
         text = path.read_text(encoding="utf-8")
-        return Source(path=path, text=text, tree=ast.parse(text))
+        return ScriptText(path=path, text=text, tree=ast.parse(text))
     except (OSError, ValueError, SyntaxError, RecursionError):
         return None
 
@@ -78,7 +78,7 @@ def _only(root: Path, name: str) -> Path | None:
     return found[0] if len(found) == 1 else None
 
 
-def _call(source: Source, line: int, name: str) -> ast.Call | None:
+def _call(source: ScriptText, line: int, name: str) -> ast.Call | None:
     """The innermost call of a class on a line, by its own name or the one that it is imported as.
 
     None as well where arguments come by ``**``: what is among them is not known.
@@ -110,7 +110,7 @@ def _called(call: ast.Call) -> str:
 
 
 def _options(
-    source: Source, call: ast.Call, arguments: Sequence[Argument]
+    source: ScriptText, call: ast.Call, arguments: Sequence[Argument]
 ) -> tuple[tuple[str, str], ...]:
     """Name and ``--option value`` of the arguments that the script takes from its command line."""
     known = _known_options(source.tree)
@@ -141,7 +141,7 @@ def _known_options(tree: ast.Module) -> dict[str, str]:
     return known
 
 
-def _diff(source: Source, root: Path, call: ast.Call, arguments: Sequence[Argument]) -> str:
+def _diff(source: ScriptText, root: Path, call: ast.Call, arguments: Sequence[Argument]) -> str:
     """Unified; a keyword that is there gets its new value, another goes before the bracket."""
     data = source.text.encode()
     starts = _starts(data)

@@ -18,8 +18,8 @@ from typer.main import get_command
 from sfbench.cli.app import app
 from sfbench.cli.gate_command import EXIT_CODES
 from sfbench.common import errors
-from sfbench.plan.options import GateSettings, Settings
-from sfbench.plan.settings import load_gate_settings, load_settings
+from sfbench.plan.options import GateSettings, Settings, TuneSettings
+from sfbench.plan.settings import load_gate_settings, load_settings, load_tune_settings
 
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = ROOT / "docs" / "command-line.md"
@@ -120,7 +120,8 @@ def test_every_setting_is_documented_and_valid(tmp_path: Path) -> None:
 
     load_settings({}, tmp_path)
     load_gate_settings({}, tmp_path)
-    models: tuple[type[BaseModel], ...] = (Settings, GateSettings)
+    load_tune_settings({}, tmp_path)
+    models: tuple[type[BaseModel], ...] = (Settings, GateSettings, TuneSettings)
     for block, model in zip(blocks, models, strict=True):
         keys = re.findall(r"^([a-z-]+) = ", block, re.MULTILINE)
         assert {key.replace("-", "_") for key in keys} == set(model.model_fields)

@@ -132,11 +132,12 @@ def test_the_search_for_unused_parameters_goes_only_if_none_is(none_unused: bool
 def test_what_changes_training_is_tried_only_if_allowed() -> None:
     found = diagnosis("interconnect", bf16_compression_saves_s=0.01, exposed_s_per_step=0.02)
     small = diagnosis("small-batch", fixed_s_per_step=0.01)
-    known = facts(found, small)
+    known = facts(found, small, loop=replace(LOOP, wrapper="ddp", buffers=0, backend="nccl"))
 
     assert tried(known) == []
     assert set(tried(known, "batch", "numerics")) == {"batch x2", "bf16 gradients"}
     assert all(one.caution for one in candidates(known, ("batch", "numerics")))
+    assert "bf16 gradients" not in tried(facts(found), "numerics"), "gloo does not send them"
     assert any("--allow batch" in note for note in limits(known, (), ()))
 
 
