@@ -111,9 +111,9 @@ class Session(State):
         pulse, flow = self.pulse, self.flow
         if counting:
             pulse.tell, pulse.ask = flow.later.append, apart(flow.count)
-            pulse.ordinary = flow.ordinary
+            pulse.tell_apart, pulse.ordinary = flow.apart.append, flow.ordinary
         else:
-            pulse.tell = pulse.ask = apart(self.feed)
+            pulse.tell = pulse.ask = pulse.tell_apart = apart(self.feed)
             pulse.ordinary = set()
         self._reconnect()
 

@@ -17,7 +17,9 @@ from sfbench.protocol.records import HEARTBEAT_COLUMNS, PHASES
 
 FILE_NAME = "heartbeat"
 _COLUMN = {name: i for i, name in enumerate(HEARTBEAT_COLUMNS)}
-STEPS, IN_STEP, JOINED = (_COLUMN[name] for name in ("steps", "in_step", "joined"))
+STEPS, IN_STEP, JOINED, SYNC_POINTS, SYNC_POINT_KIND = (
+    _COLUMN[name] for name in ("steps", "in_step", "joined", "sync_points", "sync_point_kind")
+)
 
 
 def create(launch_dir: Path, local_world_size: int) -> npt.NDArray[np.float64]:
@@ -37,7 +39,7 @@ class Heartbeat:
         # A memoryview takes a fifth of the time that numpy takes to set one element.
         cells = memoryview(self._table.reshape(-1))  # type: ignore[arg-type]
         self.row: Any = cells[local_rank * width : (local_rank + 1) * width]
-        """To set a cell without a call: columns ``STEPS``, ``IN_STEP``, ``JOINED``."""
+        """To set a cell without a call: the columns that have a name above."""
 
     def phase(self, name: str) -> None:
         """Enter a phase of ``PHASES``."""

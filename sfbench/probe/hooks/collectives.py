@@ -51,7 +51,7 @@ class CollectiveHooks:
         self.local = False
         """While true, nothing is sent."""
         self.bytes_sent = 0
-        self.calls = 0
+        """As long as it listens."""
         self.listens = True
         """Calls are told apart by their line: until the first block."""
         self._line = line
@@ -71,13 +71,13 @@ class CollectiveHooks:
             signature = inspect.signature(original)
 
             def collective(*args: Any, **kwargs: Any) -> Any:
+                # Scripts keep what they import: this asks at each call, and is never exchanged.
                 if self.local:
                     return _local(name, signature.bind(*args, **kwargs))
-                self.calls += 1
-                sent = sum(_nbytes(a) for a in (*args, *kwargs.values()))
-                self.bytes_sent += sent
                 if not self.listens:
                     return original(*args, **kwargs)
+                sent = nbytes_of(args, kwargs)
+                self.bytes_sent += sent
                 began = time.perf_counter()
                 answer = original(*args, **kwargs)
                 self._note((name, self._line()), time.perf_counter() - began, sent)
@@ -113,10 +113,13 @@ class CollectiveHooks:
         return pairwise
 
 
-def _nbytes(value: Any) -> int:
-    if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
-    return 0
+def nbytes_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Bytes of the tensors among a collective's arguments."""
+    nbytes = 0
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            nbytes += value.numel() * value.element_size()
+    return nbytes
 
 
 def _per_step(calls: int, steps: int) -> float:

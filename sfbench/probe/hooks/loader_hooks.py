@@ -25,7 +25,7 @@ from torch.utils.data.dataloader import (
 
 from sfbench.probe.hooks.events import Fetch
 from sfbench.probe.hooks.passes import Source, pass_length, under_way
-from sfbench.probe.hooks.pulse import Depth, Pulse
+from sfbench.probe.hooks.pulse import Depth, Pulse, Tell
 from sfbench.probe.hooks.taps import Listener, Make, Taps
 from sfbench.probe.hooks.weak import WeakTable
 from sfbench.probe.replaying.batch import elements_in, samples_in
@@ -33,8 +33,6 @@ from sfbench.probe.replaying.replay import RungReplay
 from sfbench.protocol.feeding import Batches
 
 SETTLE_POLL_S = 0.002
-
-
 _LISTS = {list, tuple}
 _now = time.perf_counter
 _new: Any = tuple.__new__
@@ -178,7 +176,7 @@ class LoaderHooks:
         """In every step: as few calls as can be."""
         pulse, depth, by_id = self._pulse, self.depth, self.sources.by_id
         main, ident, graded = pulse.main, threading.get_ident, torch.is_grad_enabled
-        ordinary, tell, ask = pulse.ordinary, pulse.tell, pulse.ask
+        ordinary, tell, tell_apart, ask = _ways(pulse)
         ring = self._replay.ring
         unlike = ring is not None and ring.unlike
 
@@ -208,10 +206,12 @@ class LoaderHooks:
             source.batches += 1
             ended = _now()
             size = elements_in(batch) if unlike else 0
-            if grad and key in ordinary and ident() == main:
-                tell(_new(Fetch, (key, began, ended, samples, True, True, False, False, size)))
+            trains = ident() == main
+            event = _new(Fetch, (key, began, ended, samples, trains, grad, False, False, size))
+            if grad and key in ordinary:
+                tell(event) if trains else tell_apart(event)
             else:
-                ask(Fetch(key, began, ended, samples, ident() == main, grad, elements=size))
+                ask(event)
             return batch
 
         return next_batch
@@ -225,19 +225,9 @@ class LoaderHooks:
         pulse, depth = self._pulse, self.depth
         if ring is None:
             return load
-        main, ident, graded, by_id = (
-            pulse.main,
-            threading.get_ident,
-            torch.is_grad_enabled,
-            self.sources.by_id,
-        )
-        ordinary, tell, ask, serving, take = (
-            pulse.ordinary,
-            pulse.tell,
-            pulse.ask,
-            ring.serving,
-            ring.take,
-        )
+        main, ident, graded = pulse.main, threading.get_ident, torch.is_grad_enabled
+        ordinary, tell, tell_apart, ask = _ways(pulse)
+        by_id, serving, take = self.sources.by_id, ring.serving, ring.take
 
         def next_batch(iterator: Any) -> Any:
             source = by_id.get(id(iterator)) or self._source(iterator)
@@ -252,11 +242,12 @@ class LoaderHooks:
             source.left = left - 1
             began = _now()
             batch, samples = take(key)
-            size = ring.elements
-            if key in ordinary and ident() == main:
-                tell(_new(Fetch, (key, began, _now(), samples, True, True, False, False, size)))
+            trains, size = ident() == main, ring.elements
+            event = _new(Fetch, (key, began, _now(), samples, trains, True, False, False, size))
+            if key in ordinary:
+                tell(event) if trains else tell_apart(event)
             else:
-                ask(Fetch(key, began, _now(), samples, ident() == main, True, elements=size))
+                ask(event)
             return batch
 
         return next_batch
@@ -361,6 +352,11 @@ class LoaderHooks:
     def _told(self, key: Hashable, began: float, samples: int) -> None:
         main, grad = threading.get_ident() == self._pulse.main, torch.is_grad_enabled()
         self._pulse.ask(Fetch(key, began, _now(), samples, main, grad))
+
+
+def _ways(pulse: Pulse) -> tuple[set[Hashable], Tell, Tell, Tell]:
+    """What fetches are a matter of course, and who takes those, those of other threads, others."""
+    return pulse.ordinary, pulse.tell, pulse.tell_apart, pulse.ask
 
 
 def _nobody(source: Source) -> None:

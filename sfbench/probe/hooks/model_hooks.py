@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from sfbench.probe.hooks.events import Forward
 from sfbench.probe.hooks.pulse import Pulse
 from sfbench.probe.hooks.taps import Listener, Taps
+from sfbench.probe.hooks.weak import WeakTable
 from sfbench.probe.replaying.batch import samples_in
 from sfbench.protocol.heartbeat import IN_STEP
 
@@ -31,16 +32,18 @@ class Models:
     """DDP models as long as the script keeps them, by their first forward: alike on all ranks."""
 
     def __init__(self) -> None:
-        self._by_id: weakref.WeakValueDictionary[int, DistributedDataParallel] = (
-            weakref.WeakValueDictionary()
-        )
+        self._table: WeakTable[weakref.ref[DistributedDataParallel]] = WeakTable()
+        self.known = self._table.by_id
+        """By id: to look one up without a call."""
 
     def __iter__(self) -> Iterator[DistributedDataParallel]:
-        return iter(list(self._by_id.values()))
+        found = [reference() for reference in list(self.known.values())]
+        return iter([model for model in found if model is not None])
 
     def add(self, model: DistributedDataParallel) -> None:
         """Take a model that was called."""
-        self._by_id.setdefault(id(model), model)
+        if id(model) not in self.known:
+            self._table.put(model, weakref.ref(model))
 
 
 class ModelHooks:
@@ -74,14 +77,12 @@ class ModelHooks:
         flag itself; DDP reads it only during forward, so this serves both (and no buffer is
         broadcast). They are set past ``nn.Module``, whose setter costs a call each.
         """
-        pulse, row, tell, ask = self._pulse, self._pulse.row, self._pulse.tell, self._pulse.ask
+        pulse, row, tell, known = self._pulse, self._pulse.row, self._pulse.tell, self.models.known
         main, ident, graded = pulse.main, threading.get_ident, torch.is_grad_enabled
         sync_off = self.sync_off
         count = _samples if self.counts_samples else None
-        last: Any = None
 
         def forward(model: Any, /, *inputs: Any, **kwargs: Any) -> Any:
-            nonlocal last
             began, grad = _now(), graded()
             if grad and model.require_backward_grad_sync:
                 pulse.begun = True
@@ -100,13 +101,11 @@ class ModelHooks:
                 output = original(model, *inputs, **kwargs)
             if ident() != main:
                 return output
-            if model is not last:
+            if id(model) not in known:
                 self.models.add(model)
-                last = model
             self.training_forwards += grad
             samples = count(inputs, kwargs) if count is not None else 0
-            event = _new(Forward, (id(model), began, _now(), samples, grad))
-            tell(event) if grad else ask(event)
+            tell(_new(Forward, (id(model), began, _now(), samples, grad)))
             return output
 
         return forward

@@ -12,6 +12,8 @@ from typing import Any
 
 from sfbench.probe.hooks.events import Event
 
+Tell = Callable[[Event], None]
+
 
 def _nobody(event: Event) -> None:
     """Before a session has connected its hooks."""
@@ -31,9 +33,9 @@ class Pulse:
     """One per rank."""
 
     __slots__ = (
-        "ask", "backward_ended", "backward_over", "begun", "forward_phase", "forwards",
+        "ask", "astray", "backward_ended", "backward_over", "begun", "forward_phase", "forwards",
         "in_backward", "in_step", "joined", "joining", "main", "ordinary", "row",
-        "stepped_elsewhere", "stepping", "tell", "update_began", "updates",
+        "stepped_elsewhere", "stepping", "tell", "tell_apart", "update_began", "updates",
     )  # fmt: skip
 
     def __init__(self, row: MutableSequence[float]) -> None:
@@ -41,14 +43,18 @@ class Pulse:
         """The thread that trains."""
         self.row = row
         """This rank's cells of the heartbeat."""
-        self.tell: Callable[[Event], None] = _nobody
+        self.tell: Tell = _nobody
         """Takes events that are a matter of course and end nothing."""
-        self.ask: Callable[[Event], None] = _nobody
+        self.tell_apart: Tell = _nobody
+        """Takes those of them that happen in other threads."""
+        self.ask: Tell = _nobody
         """Takes all others: whoever is behind it decides what they mean."""
         self.ordinary: set[Hashable] = set()
         """Loaders whose fetches are a matter of course."""
         self.updates = 0
         """Made so far, by any optimizer."""
+        self.astray = 0
+        """Of these, made by others since that of the optimizer that ends steps."""
         self.forwards = 0
         """Training forwards that will need all ranks, counted around."""
         self.in_step = 0.0
@@ -60,7 +66,7 @@ class Pulse:
         self.joining = False
         """Inside DDP's Join."""
         self.joined = 0.0
-        """1 + updates so far in there."""
+        """1 + updates so far in there; 0 elsewhere."""
         self.update_began = 0.0
         self.stepping = False
         """The thread that trains is inside an update that has not been told yet."""

@@ -17,7 +17,7 @@ from sfbench.probe.device import parameters_of
 from sfbench.probe.hooks.events import Update
 from sfbench.probe.hooks.pulse import Pulse
 from sfbench.probe.hooks.taps import Taps, uncompiled
-from sfbench.probe.loop.flow import Flow
+from sfbench.probe.loop.flow import UPDATES_ASTRAY, Flow
 from sfbench.protocol.heartbeat import IN_STEP, JOINED, STEPS
 
 SKIPS_KEPT = 400
@@ -126,7 +126,8 @@ class UpdateHooks:
     def _after_step(self) -> Any:
         """What follows each update. In every step: as few calls as can be."""
         pulse, flow, left, heard, due = self._pulse, self._flow, self.left, self.heard, self._due
-        row, tell, ask, elsewhere = pulse.row, pulse.tell, pulse.ask, flow.elsewhere
+        row, tell, ask, known = pulse.row, pulse.tell, pulse.ask, self.by_key
+        apart, elsewhere = flow.apart, flow.elsewhere
         mark, on_host = self._marked, self._clock.mark is _now
         main, ident = pulse.main, threading.get_ident
 
@@ -147,12 +148,15 @@ class UpdateHooks:
             pulse.updates = count = pulse.updates + 1
             pulse.in_step, pulse.begun, pulse.forward_phase = 0.0, True, True
             row[IN_STEP] = -count
-            if pulse.joining:
-                pulse.joined += 1
-                row[JOINED] = pulse.joined
+            pulse.joined += pulse.joining
+            row[JOINED] = pulse.joined
             if heard is not None:
                 heard(optimizer)
-            if key == flow.anchor and not flow.foreign and not elsewhere:
+            anchor, odd = flow.anchor, flow.foreign or elsewhere
+            if key == anchor and not odd:
+                while apart:
+                    tell(apart.popleft())
+                pulse.astray = 0
                 at = ended if on_host else mark()
                 tell(_new(Update, (key, began, ended, at, False)))
                 flow.ended = steps = flow.ended + 1
@@ -160,7 +164,14 @@ class UpdateHooks:
                 left[0] = rest = left[0] - 1
                 if rest <= 0:
                     due()
+            elif (
+                anchor and not odd and pulse.astray < UPDATES_ASTRAY and known.get(key) is optimizer
+            ):
+                # One of several optimizers: another one ends the step.
+                pulse.astray += 1
+                tell(_new(Update, (key, began, ended, None, False)))
             else:
+                pulse.astray = 0 if key == anchor else pulse.astray + 1
                 late = self._is_late(key, optimizer)
                 at = ended if on_host else mark()
                 ask(Update(key, began, ended, at, late))

@@ -99,6 +99,8 @@ class Flow:
         """Fetched in this step from what is no training loader (so far as is known)."""
         self.elsewhere: deque[Fetch] = deque()
         """Fetched by other threads: brought in with the next update, since sums are not shared."""
+        self.apart: deque[Any] = deque()
+        """Those of them that are a matter of course."""
         self.step_began: float | None = None
         """When the step under way began, by the host's clock."""
         self._may_decide = may_decide
@@ -248,8 +250,9 @@ class Flow:
             self._fetched(event)
 
     def _bring_in(self, take: Callable[[Fetch], None]) -> None:
-        while self.elsewhere:
-            take(self.elsewhere.popleft())
+        for fetches in (self.apart, self.elsewhere):
+            while fetches:
+                take(fetches.popleft())
 
     def _fetched(self, event: Fetch) -> None:
         if event.main:  # what another thread did has lost its place among uses

@@ -97,7 +97,13 @@ class RateWatch:
         )
 
     def _around_step(self, original: Any) -> Any:
+        known = self._seen
+
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._closed:  # the scheduler of another optimizer is waited for
+                seen = known.get(id(scheduler.optimizer))
+                if seen is None or seen.scheduler is not None:
+                    return original(scheduler, *args, **kwargs)
             if self._depth == 0:
                 self._note(scheduler)
             self._depth += 1

@@ -57,8 +57,8 @@ class Recorder:
         self.sync_points = SyncPointWatch(
             state.heartbeat,
             state.pulse,
-            local=lambda: state.collectives.local,
-            ran_out=lambda: self.loaders.ended is not None,
+            state.collectives,
+            self.loaders,
             part=self._part,
             on_joined=joined,
         )
@@ -83,7 +83,7 @@ class Recorder:
 
     def close(self) -> None:
         """The window of the checks is over: only what has to go on does."""
-        for watch in (self.loaders, self.syncs, self.unused, self.rates):
+        for watch in (self.loaders, self.sync_points, self.syncs, self.unused, self.rates):
             watch.close()
         while self._early:
             self._early.pop().leave()

@@ -16,6 +16,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,12 +25,14 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from sfbench.common.schema import PHASES
-from sfbench.probe.hooks.collectives import COLLECTIVES
+from sfbench.probe.hooks.collectives import COLLECTIVES, CollectiveHooks
 from sfbench.probe.hooks.model_hooks import IN_BACKWARD
 from sfbench.probe.hooks.pulse import Pulse
 from sfbench.probe.hooks.taps import Taps
+from sfbench.probe.hooks.weak import WeakTable
 from sfbench.probe.recording.call_site import in_function
-from sfbench.protocol.heartbeat import Heartbeat
+from sfbench.probe.recording.loaders import LoaderWatch
+from sfbench.protocol.heartbeat import SYNC_POINT_KIND, SYNC_POINTS, Heartbeat
 
 LOOK_S = 4.0
 """How long a rank looks for the others before it enters a sync point all the same."""
@@ -50,7 +53,7 @@ _ENDED = ("script-ended", "done")
 class SyncPointWatch:
     """Wraps collectives, group starts and Join.
 
-    ``local`` tells whether collectives are answered locally just now; ``ran_out`` whether the
+    ``collectives`` tells whether they are answered locally just now; ``loaders`` whether the
     training loader has ended by itself since the last batch; ``part`` is called with the number of
     a rank that is inside a step while this one is at a sync point: it must not return.
     ``on_joined`` is called when all ranks have come out of Join.
@@ -60,18 +63,21 @@ class SyncPointWatch:
         self,
         heartbeat: Heartbeat,
         pulse: Pulse,
-        local: Callable[[], bool],
-        ran_out: Callable[[], bool],
+        collectives: CollectiveHooks,
+        loaders: LoaderWatch,
         part: Callable[[int], None],
         on_joined: Callable[[], None],
     ) -> None:
+        self._groups: WeakTable[bool] = WeakTable()
+        """Whether a group is one of all ranks."""
         self._heartbeat = heartbeat
-        self._local = local
-        self._ran_out = ran_out
+        self._collectives = collectives
+        self._loaders = loaders
         self._part = part
         self._on_joined = on_joined
         self._pulse = pulse
-        self._known: set[int] = set()
+        self._kinds: dict[tuple[str, int], float] = {}
+        """Of sync points that have come up: what the heartbeat calls them."""
         self.bytes_sent = 0
         """Carried by collectives of any group since training began."""
         self.bytes_after = 0
@@ -87,12 +93,16 @@ class SyncPointWatch:
         """Patch torch.distributed, DDP's constructor and Join."""
         for name in COLLECTIVES:
             if hasattr(dist, name):
-                taps.wrap(dist, name, self._around(name))
+                taps.wrap(dist, name, partial(self._around, name))
         for name in ("init_process_group", "new_group"):
             taps.wrap(dist, name, self._around_start)
         taps.wrap(DistributedDataParallel, "__init__", self._around_start)
         taps.wrap(Join, "__enter__", self._around_enter)
         taps.wrap(Join, "__exit__", self._around_exit)
+
+    def close(self) -> None:
+        """Enough was seen of where collectives are called: from here on they are counted only."""
+        self._looks = 0
 
     def all_come(self) -> bool:
         """Whether all ranks will come to where this one is, right after an update.
@@ -112,43 +122,61 @@ class SyncPointWatch:
         """Whether all ranks have seen as much as this one, right after an update."""
         return not self._pulse.joining or (self._joins == 1 and self.all_come())
 
-    def _around(self, name: str) -> Callable[[Any], Any]:
-        def make(original: Any) -> Any:
-            def collective(*args: Any, **kwargs: Any) -> Any:
-                if not self._local():
-                    self._carry(args, kwargs)
-                    if _of_all(args, kwargs):
-                        self._meet(name, args, kwargs)
+    def _around(self, name: str, original: Any) -> Any:
+        """In every step of some scripts: as few calls as can be."""
+        pulse, row, kinds = self._pulse, self._heartbeat.row, self._kinds
+        collectives, loaders, main, ident = (
+            self._collectives, self._loaders, self._pulse.main, threading.get_ident,
+        )  # fmt: skip
+        tensor, group, whole = torch.Tensor, dist.ProcessGroup, self._groups.by_id
+        uneven = name in _UNEVEN
+
+        def collective(*args: Any, **kwargs: Any) -> Any:
+            if collectives.local:
                 return original(*args, **kwargs)
+            nbytes, of_all = 0, True
+            for value in (*args, *kwargs.values()):
+                if isinstance(value, tensor):
+                    nbytes += value.numel() * value.element_size()
+                elif isinstance(value, group):
+                    known = whole.get(id(value))
+                    of_all = self._is_of_all(value) if known is None else known
+            self.bytes_sent += nbytes
+            self.bytes_after += 0 if pulse.forward_phase else nbytes
+            if self._looks > 0 or not pulse.begun:
+                self._look_closer(name, args, kwargs)
+            if of_all and ident() == main:
+                size = 0 if uneven else nbytes
+                kind = kinds.get((name, size))
+                row[SYNC_POINT_KIND] = _kind(name, size) if kind is None else kind
+                self.count = count = self.count + 1
+                row[SYNC_POINTS] = count
+                if pulse.begun and (kind is None or loaders.ended is not None):
+                    self._come(name, size)
+            return original(*args, **kwargs)
 
-            return collective
+        return collective
 
-        return make
+    def _is_of_all(self, group: Any) -> bool:
+        return self._groups.put(group, group.size() == dist.get_world_size())
 
-    def _carry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        nbytes = _nbytes(args, kwargs)
-        self.bytes_sent += nbytes
-        self.bytes_after += 0 if self._pulse.forward_phase else nbytes
+    def _look_closer(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Only at the first ones, and at those before training."""
         if self._looks > 0:
             self._looks -= 1
             self.shares_model = self.shares_model or in_function()
-
-    def _meet(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if threading.get_ident() != self._pulse.main:
-            return
-        kind = zlib.crc32(f"{name} {0 if name in _UNEVEN else _nbytes(args, kwargs)}".encode())
-        self.count += 1
-        self._heartbeat.figures(sync_point_kind=float(kind))
-        self._heartbeat.figures(sync_points=float(self.count))
         if not self._pulse.begun:
             self.takes_minimum |= name == "all_reduce" and _is_minimum(args, kwargs)
-        elif not self._pulse.joining and (self._is_new(kind) or self._ran_out()):
-            self._look(float(kind))
 
-    def _is_new(self, kind: int) -> bool:
-        new = kind not in self._known and len(self._known) < _KINDS
-        self._known.add(kind)
-        return new
+    def _come(self, name: str, nbytes: int) -> None:
+        """To a kind of sync point for the first time, or after the loader has run out."""
+        if self._pulse.joining:
+            return
+        new = (name, nbytes) not in self._kinds and len(self._kinds) < _KINDS
+        if new:
+            self._kinds[name, nbytes] = _kind(name, nbytes)
+        if new or self._loaders.ended is not None:
+            self._look(_kind(name, nbytes))
 
     def ended(self) -> None:
         """The script has ended on this rank: see that no other one waits for it in a step."""
@@ -181,7 +209,8 @@ class SyncPointWatch:
         if PHASES[int(other["phase"])] in _ENDED or (kind and other["sync_points"] > self.count):
             return "through"
         if kind and other["sync_points"] == self.count:
-            return "apart" if other["sync_point_kind"] != kind and self._ran_out() else "here"
+            ran_out = self._loaders.ended is not None
+            return "apart" if other["sync_point_kind"] != kind and ran_out else "here"
         # A device may lag behind its host, which has then gone on to wait elsewhere.
         return "apart" if abs(int(other["in_step"])) > self._pulse.updates else "under way"
 
@@ -211,7 +240,7 @@ class SyncPointWatch:
             try:
                 value = original(join, kind, error, trace)
             finally:
-                self._pulse.joining = False
+                self._pulse.joining, self._pulse.joined = False, 0.0
                 self._heartbeat.figures(joined=0.0)
             if was_joining and kind is None:
                 self._on_joined()
@@ -233,17 +262,9 @@ def _certain(in_step: float) -> bool:
     return in_step <= 0.0 or in_step % 1 >= IN_BACKWARD
 
 
-def _of_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a collective is one of all ranks."""
-    if not dist.is_initialized():
-        return False
-    groups = [a for a in (*args, *kwargs.values()) if isinstance(a, dist.ProcessGroup)]
-    return not groups or groups[0].size() == dist.get_world_size()
-
-
-def _nbytes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-    return sum(t.numel() * t.element_size() for t in tensors)
+def _kind(name: str, nbytes: int) -> float:
+    """The same number on every rank."""
+    return float(zlib.crc32(f"{name} {nbytes}".encode()))
 
 
 def _is_minimum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
