@@ -30,7 +30,7 @@ def sweep(target: str | Path, args: Sequence[str] = (), **options: Any) -> Resul
     Raises:
         SfbenchError: as the command would say.
     """
-    asked = planned({"target": str(target), **options}, tuple(args))
+    asked = planned({"target": str(target), **options}, tuple(args), nodes=True)
     called = ", ".join(f"{key}={value!r}" for key, value in options.items())
     command = f"sfbench.sweep({str(target)!r}, {list(args)!r}{', ' * bool(called)}{called})"
     return load(run_sweep(asked.plan, asked.machine, SilentObserver(), command=command).folder)

@@ -181,6 +181,7 @@ def _rank_results(
             rank=rank,
             local_rank=infos[rank].local_rank,
             host=infos[rank].host,
+            node=infos[rank].node,
             device=infos[rank].device,
             samples_per_s=float(samples[rank] / seconds[rank]),
             solo_step_s=float(solo[rank].mean()) if len(solo[rank]) else None,

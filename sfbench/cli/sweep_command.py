@@ -54,9 +54,12 @@ def sweep(  # noqa: PLR0913 - each parameter is an option
     quiet: Quiet = False,
 ) -> None:
     """Measure how a training script scales: script arguments go behind `--`."""
-    plans = _suite_plans(given) if suite else [_plan(given)]
+    plans = _suite_plans(given) if suite else [_plan(given, quiet=quiet)]
     if dry_run:
         _print_plans(plans, as_json=as_json)
+        return
+    if plans[0].node_rank:
+        _follow(plans, quiet=quiet)
         return
     if report is not None and not no_report:
         check_writable(report.parent)
@@ -99,10 +102,22 @@ def _print_plans(plans: list[SweepPlan], *, as_json: bool) -> None:
             f"{_typed(plan)}\n"
             f"  {about}{document['launches']} launches: {counts} {plan.device_type} devices, "
             f"{plan.threads_per_device} threads each, {document['rounds']} rounds\n"
+            f"{_on_nodes(plan)}"
             f"  takes about {units.duration(document['expected_s'])}: measures for at most "
             f"{document['measuring_s']:g} s; each launch also starts, warms up and ends\n"
             f"  result: {plan.result_dir}\n"
         )
+
+
+def _on_nodes(plan: SweepPlan) -> str:
+    """Which devices are on which node."""
+    if plan.nnodes == 1:
+        return ""
+    spread = "; ".join(f"{n}: {' + '.join(map(str, plan.spread(n)))}" for n in plan.devices)
+    return (
+        f"  on {plan.nnodes} nodes that meet at {plan.rdzv_endpoint}, this is node "
+        f"{plan.node_rank}; devices by node: {spread}\n"
+    )
 
 
 def _typed(plan: SweepPlan) -> str:
@@ -123,6 +138,9 @@ def _described(plan: SweepPlan) -> dict[str, Any]:
         "scaling": plan.scaling,
         "rounds": plan.rounds or "auto",
         "rungs": list(plan.rungs),
+        "nnodes": plan.nnodes,
+        "node_rank": plan.node_rank,
+        "rdzv_endpoint": plan.rdzv_endpoint,
         "launches": expected_launches(plan),
         "measuring_s": plan.seconds * len(plan.devices),
         "expected_s": expected_s(plan),
@@ -130,10 +148,22 @@ def _described(plan: SweepPlan) -> dict[str, Any]:
     }
 
 
-def _plan(given: Given, **changed: Any) -> SweepPlan:
+def _plan(given: Given, *, quiet: bool = False, **changed: Any) -> SweepPlan:
     from sfbench.plan.request import planned
 
-    return planned({**given.options, **changed}, given.script_args).plan
+    request = planned({**given.options, **changed}, given.script_args, nodes=True)
+    for note in request.notes:
+        news(f"sfbench: {note}", quiet=quiet)
+    return request.plan
+
+
+def _follow(plans: list[SweepPlan], *, quiet: bool) -> None:
+    """On a node that is not the first: the result and the report are the first one's."""
+    from sfbench.plan.machine import this_machine
+    from sfbench.run.nodes import follow
+
+    for plan in plans:
+        follow(plan, this_machine(), lambda text: news(text, quiet=quiet))
 
 
 def _suite_plans(given: Given) -> list[SweepPlan]:

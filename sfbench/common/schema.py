@@ -139,6 +139,8 @@ class RankResult:
     """Mean time per step that the script waited for the loader."""
     peak_memory_bytes: int | None = None
     """Most device memory allocated in measured train steps; None without an accelerator."""
+    node: int = 0
+    """Number of the machine that it ran on, of a sweep over several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,5 +108,6 @@ def node_start(request: RunRequest, group: WorkerGroup) -> worker.NodeStart:
         nnodes=node_job.nnodes,
         master_addr=cast(str, group.master_addr),
         master_port=cast(int, group.master_port),
+        address=node_job.address,
         run_id=group.spec.rdzv_handler.get_run_id(),
     )

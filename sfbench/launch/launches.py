@@ -82,7 +82,6 @@ def _outcome(end: LaunchEnd, start_s: float) -> LaunchOutcome:
 
 
 def _broken(request: RunRequest, error: Exception, start_s: float) -> LaunchOutcome:
-    devices = request.node_job.nproc * request.node_job.nnodes
     reason = traceback.format_exception_only(error)[-1].strip()
-    message = f"At {devices} devices the launcher failed: {reason}"
+    message = f"At {request.node_job.devices} devices the launcher failed: {reason}"
     return launcher_failed(message, start_s)

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -35,6 +35,14 @@ _CLOSE_S = 4.0
 _LEFT_S = 1.0
 """How long what only outlives the host by a moment may take (Python's resource tracker)."""
 _LOG_BYTES = 8_192
+_WAIT_S = 0.5
+
+Waiting = Callable[[], None]
+"""Called now and then while a launch runs; what it raises ends the launch."""
+
+
+def _nothing() -> None:
+    """Nothing is looked after."""
 
 
 class LocalLauncher:
@@ -73,21 +81,27 @@ class LocalLauncher:
             if self._guard is not None:
                 self._guard.close()
 
-    def run(self, node_job: NodeJob, on_progress: OnProgress) -> LaunchOutcome:
+    def run(
+        self, node_job: NodeJob, on_progress: OnProgress, while_waiting: Waiting = _nothing
+    ) -> LaunchOutcome:
         """Run one launch; blocks until none of its processes is left.
 
         ``node_job.log_dir`` is made where it does not stand; ``launch_dir`` has to. What is raised
-        while it waits (Ctrl-C, or by ``on_progress``) is raised again after all has been ended,
-        which takes up to 5 s. On nodes after the first an ok launch has no record.
+        while it waits (Ctrl-C, or by one of the calls) is raised again after all has ended: it
+        takes up to 5 s. On nodes after the first an ok launch has no record.
 
         Raises:
             UsageError: what the script writes cannot be kept off the user's files; not started.
         """
         with self._guarded(node_job) as guard:
-            return self._run(node_job, on_progress, guard)
+            return self._run(node_job, on_progress, guard, while_waiting)
 
     def _run(
-        self, node_job: NodeJob, on_progress: OnProgress, guard: Ticket | None
+        self,
+        node_job: NodeJob,
+        on_progress: OnProgress,
+        guard: Ticket | None,
+        while_waiting: Waiting,
     ) -> LaunchOutcome:
         start_s = time.monotonic()
         if self._host is None:
@@ -98,7 +112,7 @@ class LocalLauncher:
         self._launches += 1
         try:
             with watched(self._device_type) as gpus:
-                outcome = self._host.run(request, on_progress)
+                outcome = self._host.run(request, on_progress, while_waiting)
             outcome = replace(outcome, gpus=gpus.states())
         except _HostDied:
             outcome = launcher_failed(self._host.last_words(), start_s)
@@ -172,12 +186,17 @@ class _Host:
                 start_new_session=True,  # a Ctrl-C at the terminal reaches this process only
             )
 
-    def run(self, request: RunRequest, on_progress: OnProgress) -> LaunchOutcome:
+    def run(
+        self, request: RunRequest, on_progress: OnProgress, while_waiting: Waiting
+    ) -> LaunchOutcome:
         try:
             self._connection.send(request)
-            while not isinstance(message := self._connection.recv(), LaunchOutcome):
+            while True:
+                while not self._connection.poll(_WAIT_S):
+                    while_waiting()
+                if isinstance(message := self._connection.recv(), LaunchOutcome):
+                    return message
                 on_progress(message)
-            return message
         except (EOFError, ConnectionError) as error:
             raise _HostDied from error
 

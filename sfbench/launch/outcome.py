@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
+
+NODE_LOST = "node"
+"""Kind of the error of a launch that lacks a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,17 @@ class LaunchError:
     log: str | None
     """Path of that log, relative to the folder given as log_dir's parent."""
     script_fault: bool
+
+
+def failure_text(error: LaunchError) -> str:
+    """A failure as nodes tell it each other."""
+    return json.dumps(asdict(error))
+
+
+def failure_of(text: bytes | str) -> LaunchError:
+    """The same back."""
+    values = json.loads(text)
+    return LaunchError(**{**values, "last_lines": tuple(values["last_lines"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

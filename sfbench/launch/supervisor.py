@@ -45,7 +45,7 @@ class Supervisor:
         node_job.log_dir.mkdir(parents=True, exist_ok=True)
         self._beats = heartbeat.create(self._launch_dir, node_job.nproc)
         self._processes: Sequence[BaseProcess] = ()
-        self._first_rank = node_job.node_rank * node_job.nproc
+        self._first_rank = node_job.first_rank
         self._keep = frozenset(p.pid for p in tree.children())
         self._oom_kills = oom.kills()
         self._stop_fd = stop_fd
@@ -143,7 +143,7 @@ class Supervisor:
         self._end_ranks()
         self.end = LaunchEnd(
             cause=found,
-            devices=self._job.nproc * self._job.nnodes,
+            devices=self._job.devices,
             ranks=ranks,
             first_noted=notes[0].rank if notes else None,
             complete=self._is_complete(),

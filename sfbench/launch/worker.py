@@ -22,7 +22,7 @@ from sfbench.launch.prctl import die_with_parent
 from sfbench.launch.stacks import SIGNAL
 from sfbench.protocol import record_file
 from sfbench.protocol.rank_streams import to_log
-from sfbench.protocol.records import NODE_FOLDER
+from sfbench.protocol.records import NODE_ADDRESS, NODE_FOLDER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,8 @@ class NodeStart:
     master_addr: str
     master_port: int
     run_id: str
+    address: str | None = None
+    """Where ranks of this node can be reached; None: one node."""
     guard: Ticket | None = None
     """None: the script may write where it likes."""
 
@@ -48,7 +50,9 @@ class NodeStart:
 def environment(start: NodeStart, local_rank: int) -> dict[str, str]:
     """The variables that torchrun documents for its ranks."""
     rank = start.first_rank + local_rank
+    own = {} if start.address is None else {NODE_ADDRESS: start.address}
     return {
+        **own,
         "RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
         "WORLD_SIZE": str(start.world_size),

@@ -133,6 +133,24 @@ class Settings(_Plain):
             "the sweep goes on",
         ),
     ] = 300.0
+    nnodes: Annotated[
+        int | None,
+        Shown("N", unset="of the environment, else 1"),
+        Field(
+            ge=1,
+            description="machines that take part; run the same command on each",
+        ),
+    ] = None
+    node_rank: Annotated[
+        int | None,
+        Shown("R", unset="of the environment"),
+        Field(ge=0, description="number of this machine among them, from 0"),
+    ] = None
+    rdzv_endpoint: Annotated[
+        str | None,
+        Shown("HOST:PORT", unset="of the environment"),
+        Field(description="where they meet: the machine with `--node-rank 0`, and a free port"),
+    ] = None
     name: Annotated[
         str | None,
         Shown("NAME", unset="target and time"),
@@ -155,6 +173,12 @@ class Settings(_Plain):
         if isinstance(value, int):
             value = [value]
         return value
+
+    @field_validator("node_rank", mode="before")
+    @classmethod
+    def _given(cls, value: Any) -> Any:
+        """``--node-rank=$SLURM_NODEID`` where that is not set."""
+        return None if value == "" else value
 
     @field_validator("devices")
     @classmethod

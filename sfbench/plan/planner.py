@@ -7,6 +7,7 @@ from datetime import datetime
 from sfbench.common.errors import UsageError
 from sfbench.common.schema import LADDER
 from sfbench.plan.machine import Machine
+from sfbench.plan.node_environment import ALONE, NodePlace
 from sfbench.plan.options import Settings
 from sfbench.plan.sweep_plan import DeviceType, SweepPlan, Target
 
@@ -17,17 +18,29 @@ RANKS_PER_CORE = 64
 FIRST_SEED = 20_260_000
 
 
-def make_plan(settings: Settings, target: Target, machine: Machine, now: datetime) -> SweepPlan:
+def make_plan(
+    settings: Settings,
+    target: Target,
+    machine: Machine,
+    now: datetime,
+    place: NodePlace = ALONE,
+) -> SweepPlan:
     """The plan of a sweep.
 
     Raises:
         UsageError: more devices than GPUs, no GPU where one is asked for, strong scaling without
-            a global batch.
+            a global batch, fewer devices than nodes.
     """
-    device_type = _device_type(settings, target, machine)
+    largest = -(-max(settings.devices) // place.nnodes)
+    if max(settings.devices) < place.nnodes:
+        raise UsageError(
+            f"--nnodes {place.nnodes} needs a count of at least {place.nnodes} among --devices: "
+            "every node takes part in the largest."
+        )
+    device_type = _device_type(settings, target, machine, largest)
     _check_scaling(settings)
-    _check_reach(device_type, settings, machine)
-    threads = settings.threads_per_device or _threads(device_type, settings, machine)
+    _check_reach(device_type, largest, machine)
+    threads = settings.threads_per_device or _threads(device_type, largest, machine)
     return SweepPlan(
         target=target,
         devices=settings.devices,
@@ -44,16 +57,19 @@ def make_plan(settings: Settings, target: Target, machine: Machine, now: datetim
         name=settings.name or f"{target.name}-{now:%Y%m%d-%H%M%S}",
         output=settings.output,
         allow_saves=settings.allow_saves,
+        nnodes=place.nnodes,
+        node_rank=place.node_rank,
+        rdzv_endpoint=place.endpoint,
     )
 
 
 def pinning(plan: SweepPlan, devices: int, machine: Machine) -> tuple[tuple[int, ...], ...] | None:
-    """Cores of each rank, where the largest point of the sweep has cores enough, else None.
+    """Cores of each of a node's ``devices`` ranks, where the largest point has cores enough.
 
     All points are pinned or none, or they would not be comparable.
     """
     threads = plan.threads_per_device
-    if plan.device_type != "cpu" or max(plan.devices) * threads > machine.usable_cores:
+    if plan.device_type != "cpu" or plan.per_node * threads > machine.usable_cores:
         return None
     if machine.quota is not None:
         return None
@@ -61,7 +77,7 @@ def pinning(plan: SweepPlan, devices: int, machine: Machine) -> tuple[tuple[int,
 
 
 def oversubscribed(plan: SweepPlan, devices: int, machine: Machine) -> bool:
-    """Whether devices have to share cores at this count (CPU only)."""
+    """Whether so many devices of a node have to share its cores (CPU only)."""
     return plan.device_type == "cpu" and devices * plan.threads_per_device > machine.usable_cores
 
 
@@ -76,19 +92,19 @@ def best_possible_efficiency(plan: SweepPlan, devices: int, machine: Machine) ->
     return min(1.0, machine.usable_cores / (devices * per_device))
 
 
-def _threads(device_type: DeviceType, settings: Settings, machine: Machine) -> int:
+def _threads(device_type: DeviceType, largest: int, machine: Machine) -> int:
     """Intra-op threads per device, the same at every device count.
 
     On CPU the device is made of them. On a GPU they are what the job gets anyway: what the person
     set, else what torchrun sets.
     """
-    share = max(1, machine.usable_cores // max(settings.devices))
-    if device_type == "cpu" or max(settings.devices) == 1:
+    share = max(1, machine.usable_cores // largest)
+    if device_type == "cpu" or largest == 1:
         return share
     return machine.omp_threads or 1
 
 
-def _device_type(settings: Settings, target: Target, machine: Machine) -> DeviceType:
+def _device_type(settings: Settings, target: Target, machine: Machine, largest: int) -> DeviceType:
     emulated = target.is_workload and target.name == EMULATED
     if settings.device == "cpu" or (settings.device == "auto" and emulated):
         return "cpu"
@@ -101,23 +117,27 @@ def _device_type(settings: Settings, target: Target, machine: Machine) -> Device
             f"{f': {problem}' if problem else ''}. Install a build of torch for your GPUs and "
             "check CUDA_VISIBLE_DEVICES, or use --device cpu."
         )
-    largest = max(settings.devices)
     if largest > len(machine.gpus):
         raise UsageError(
-            f"--devices asks for {largest} devices, but {len(machine.gpus)} GPU(s) are visible. "
-            f"Use --devices with counts up to {len(machine.gpus)}, or --device cpu."
+            f"--devices asks for {largest} devices{_on_each(settings, largest)}, but "
+            f"{len(machine.gpus)} GPU(s) are visible. Use --devices with counts up to "
+            f"{len(machine.gpus)}{_on_each(settings, largest)}, or --device cpu."
         )
     return machine.gpu_kind
 
 
-def _check_reach(device_type: DeviceType, settings: Settings, machine: Machine) -> None:
+def _check_reach(device_type: DeviceType, largest: int, machine: Machine) -> None:
     """Refuse ranks that a machine cannot hold before a single one is started."""
-    largest, most = max(settings.devices), RANKS_PER_CORE * machine.usable_cores
+    most = RANKS_PER_CORE * machine.usable_cores
     if device_type == "cpu" and largest > most:
         raise UsageError(
             f"--devices asks for {largest} ranks on {machine.usable_cores} core(s), each a process "
             f"of its own: at most {most} are started here ({RANKS_PER_CORE} for each core)."
         )
+
+
+def _on_each(settings: Settings, largest: int) -> str:
+    return "" if largest == max(settings.devices) else " on each node"
 
 
 def _check_scaling(settings: Settings) -> None:

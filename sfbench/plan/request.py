@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sfbench.plan.machine import Machine, this_machine
+from sfbench.plan.node_environment import ALONE, node_place
 from sfbench.plan.planner import make_plan
 from sfbench.plan.settings import load_settings
 from sfbench.plan.sweep_plan import SweepPlan
@@ -21,10 +23,16 @@ class Request:
 
     plan: SweepPlan
     machine: Machine
+    notes: tuple[str, ...] = ()
+    """What a person has to know of how the request was understood."""
 
 
-def planned(given: Mapping[str, Any], script_args: tuple[str, ...] = ()) -> Request:
+def planned(
+    given: Mapping[str, Any], script_args: tuple[str, ...] = (), *, nodes: bool = False
+) -> Request:
     """The plan of options (None: not given), the settings of the project, and this machine.
+
+    ``nodes``: where this machine stands among others is read from the environment too.
 
     Raises:
         UsageError: an option, a setting or the target is wrong.
@@ -32,4 +40,6 @@ def planned(given: Mapping[str, Any], script_args: tuple[str, ...] = ()) -> Requ
     machine = this_machine()
     settings = load_settings(dict(given), Path.cwd())
     target = resolve_target(settings.target, script_args)
-    return Request(plan=make_plan(settings, target, machine, datetime.now()), machine=machine)
+    place = node_place(settings, os.environ) if nodes else ALONE
+    plan = make_plan(settings, target, machine, datetime.now(), place)
+    return Request(plan=plan, machine=machine, notes=place.notes)

@@ -43,6 +43,8 @@ class Launched:
     ok: bool
     measured_s: float = 0.0
     wall_s: float = 0.0
+    last: bool = False
+    """No further one of its device count can be made."""
     log_rate: float | None = None
     """Logarithm of its samples/s."""
 
@@ -53,7 +55,8 @@ def next_launch(plan: SweepPlan, machine: Machine, done: Sequence[Launched]) -> 
     With ``--rounds`` given each device count is visited so often. Else their number comes from what
     the first launch of a count cost (``wanted_launches``), ends early at ``LOOK`` launches where
     their interval is below ``--precision``, and what is left goes to the count whose interval is
-    widest. A count that has only failed so far is not tried again.
+    widest. A count that has only failed so far, or lacks a node, is not
+    tried again.
     """
     for devices, round_ in _visits(plan, done):
         if _hopeless(done, devices):
@@ -62,7 +65,7 @@ def next_launch(plan: SweepPlan, machine: Machine, done: Sequence[Launched]) -> 
             index=len(done),
             round=round_,
             devices=devices,
-            cores=pinning(plan, devices, machine),
+            cores=pinning(plan, plan.spread(devices)[0], machine),
             seconds=_seconds(plan, [one for one in done if one.devices == devices]),
             seed=FIRST_SEED + len(done),
             cycles=SHORT_CYCLES if plan.rounds is None else None,
@@ -158,5 +161,5 @@ def _seconds(plan: SweepPlan, before: Sequence[Launched]) -> float:
 
 
 def _hopeless(done: Sequence[Launched], devices: int) -> bool:
-    mine = [one.ok for one in done if one.devices == devices]
-    return bool(mine) and not any(mine)
+    mine = [one for one in done if one.devices == devices]
+    return bool(mine) and (not any(one.ok for one in mine) or any(one.last for one in mine))

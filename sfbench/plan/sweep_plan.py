@@ -69,6 +69,16 @@ class SweepPlan:
     rdzv_endpoint: str | None = None
 
     @property
+    def per_node(self) -> int:
+        """Most devices of one node: those of the largest count, spread evenly."""
+        return -(-max(self.devices) // self.nnodes)
+
+    def spread(self, devices: int) -> tuple[int, ...]:
+        """Devices of each node that takes part in a launch, by node: on as few as they fit on."""
+        nodes = -(-devices // self.per_node)
+        return tuple(devices // nodes + (node < devices % nodes) for node in range(nodes))
+
+    @property
     def result_dir(self) -> Path:
         """Where the finished result folder stands."""
         return self.output / self.name
@@ -110,3 +120,23 @@ class NodeJob:
     node_rank: int = 0
     rdzv_endpoint: str | None = None
     run_id: str = "sfbench"
+    """Of several nodes: another one for each launch, the same on all."""
+    spread: tuple[int, ...] = ()
+    """Ranks of each node; empty: ``nproc`` on all."""
+    address: str | None = None
+    """Where this node can be reached by the others; None: one node."""
+
+    @property
+    def ranks_by_node(self) -> tuple[int, ...]:
+        """Ranks of each node, by node."""
+        return self.spread or (self.nproc,) * self.nnodes
+
+    @property
+    def devices(self) -> int:
+        """Of the whole job."""
+        return sum(self.ranks_by_node)
+
+    @property
+    def first_rank(self) -> int:
+        """Global rank of this node's local rank 0."""
+        return sum(self.ranks_by_node[: self.node_rank])

@@ -40,6 +40,7 @@ from sfbench.probe.state import State
 from sfbench.probe.stop import Refused
 from sfbench.protocol import record_file
 from sfbench.protocol.evidence import RankEvidence
+from sfbench.protocol.records import NODE_ADDRESS
 
 SAME_MODEL = 0.01
 """Counts of parameters that differ by less are those of one training."""
@@ -58,6 +59,8 @@ class RankPayload:
     evidence: RankEvidence
     late: tuple[LateStep, ...]
     modules: tuple[ModuleFile, ...]
+    met_s: float
+    """When all ranks were at one place, by this host's clock; 0: there is one host."""
     """Where the gate asked for a checkout: what this rank imported; none: the same as rank 0."""
 
 
@@ -132,7 +135,23 @@ def write_so_far(state: State, evidence: RankEvidence, rung: Rung) -> None:
 
 
 def _table(payloads: Sequence[RankPayload]) -> npt.NDArray[np.float64]:
-    return np.concatenate([p.steps for p in payloads])
+    return np.concatenate([_by_first_clock(p, payloads[0]) for p in payloads])
+
+
+def _by_first_clock(payload: RankPayload, first: RankPayload) -> npt.NDArray[np.float64]:
+    """A rank's steps, with its host's own time as the first rank's host tells it."""
+    if payload.info.node == first.info.node:
+        return payload.steps
+    steps = payload.steps.copy()
+    steps[:, STEP_COLUMNS.index("host_s")] += first.met_s - payload.met_s
+    return steps
+
+
+def _met_s(state: State) -> float:
+    if NODE_ADDRESS not in os.environ:
+        return 0.0
+    state.control.all_gather(None)
+    return time.perf_counter()
 
 
 def _payload(state: State, evidence: RankEvidence) -> RankPayload:
@@ -143,6 +162,7 @@ def _payload(state: State, evidence: RankEvidence) -> RankPayload:
         rank=state.rank,
         local_rank=state.local_rank,
         host=socket.gethostname(),
+        node=int(os.environ.get("GROUP_RANK", "0")),
         device=device_of(optimizers),
         pid=os.getpid(),
         threads=torch.get_num_threads(),
@@ -159,6 +179,7 @@ def _payload(state: State, evidence: RankEvidence) -> RankPayload:
         evidence=evidence,
         late=state.late.found(),
         modules=_modules(state),
+        met_s=_met_s(state),
     )
 
 

@@ -16,6 +16,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+from sfbench.probe.stop import Refused
+from sfbench.protocol.records import NODE_ADDRESS
+
 # Ranks wait here for as long as another one validates or runs its solo turn; the launcher is the
 # one that decides when no progress means a hang.
 _TIMEOUT = timedelta(hours=24)
@@ -80,8 +83,28 @@ class Control:
             run = os.environ.get("TORCHELASTIC_RUN_ID", "run")
             attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
             prefixed = PrefixStore(f"sfbench/{run}/{attempt}", store)
-            self._group = dist.ProcessGroupGloo(prefixed, self.rank, self.world_size, _TIMEOUT)
+            self._group = _gloo(prefixed, self.rank, self.world_size)
         return self._group
+
+
+def _gloo(store: Any, rank: int, world_size: int) -> Any:
+    """Between nodes by the interface that leads to the endpoint: gloo would guess it by name."""
+    address = os.environ.get(NODE_ADDRESS)
+    if address is None:
+        return dist.ProcessGroupGloo(store, rank, world_size, _TIMEOUT)
+    options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._timeout = _TIMEOUT
+    try:
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
+        return dist.ProcessGroupGloo(store, rank, world_size, options)
+    except RuntimeError as error:
+        why = str(error).splitlines()[0]
+        raise Refused(
+            "nodes",
+            f"The ranks of this node ({address}) cannot reach those of the other nodes: {why}. Let "
+            "all ports pass between the nodes; for the script's own group name the interface in "
+            "GLOO_SOCKET_IFNAME (NCCL_SOCKET_IFNAME for NCCL).",
+        ) from error
 
 
 def _unpack(data: torch.Tensor, length: int) -> Any:

@@ -24,6 +24,9 @@ LADDER: tuple[Rung, ...] = RUNGS[:4]
 NODE_FOLDER = "SFBENCH_NODE_FOLDER"
 """In a rank's environment: a folder that goes with the launch, where ``sfbench.data`` may meet."""
 
+NODE_ADDRESS = "SFBENCH_NODE_ADDRESS"
+"""In a rank's environment where there are several nodes: where the others reach this one."""
+
 # Columns of the step table that a launch record carries, one row per (rank, step), float64 each.
 # rung is an index into RUNGS; block counts from 0 over the launch, -1 = before the first block;
 # measured is 1 for steps of a block's measured part, 0 for warmup, drained or parked steps;
@@ -175,6 +178,8 @@ class RankInfo:
     memory_bytes: int = 0
     """Of the device; 0 = not CUDA."""
     gpu_uuid: str = ""
+    node: int = 0
+    """Number of the node that it ran on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

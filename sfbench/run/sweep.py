@@ -21,12 +21,12 @@ from sfbench.common.plain_text import plain_values
 from sfbench.common.schema import CodeRoot, ProbeOptions, RankJob, SweepResult
 from sfbench.diagnose.causes import diagnose
 from sfbench.guard.scratch import scratch
-from sfbench.launch.local import LocalLauncher
-from sfbench.launch.outcome import LaunchError, LaunchOutcome
+from sfbench.launch.outcome import NODE_LOST, LaunchError, LaunchOutcome
 from sfbench.plan.machine import Machine
 from sfbench.plan.rounds import Launched, next_launch
 from sfbench.plan.sweep_plan import LaunchPlan, NodeJob, SweepPlan
 from sfbench.protocol.records import LONE_CYCLES
+from sfbench.run.nodes import running
 from sfbench.run.observer import Observer
 from sfbench.run.preflight import check_before
 
@@ -107,10 +107,10 @@ def _launch_all(
 ) -> tuple[list[MeasuredLaunch], bool]:
     """Run every launch in turn, as ``next_launch`` says."""
     measured: list[MeasuredLaunch] = []
-    with LocalLauncher(threads=plan.threads_per_device, device_type=plan.device_type) as launcher:
+    with running(plan, machine) as run:
         while launch := next_launch(plan, machine, [_launched(one) for one in measured]):
             try:
-                measured.append(run_launch(plan, launch, logs_dir, observer, launcher.run))
+                measured.append(run_launch(plan, launch, logs_dir, observer, run))
             except KeyboardInterrupt:
                 return measured, True
     return measured, False
@@ -125,6 +125,7 @@ def _launched(one: MeasuredLaunch) -> Launched:
         ok=one.outcome.status == "ok",
         measured_s=record.measured_s if record is not None else 0.0,
         wall_s=one.outcome.wall_s,
+        last=one.outcome.error is not None and one.outcome.error.kind == NODE_LOST,
         log_rate=log_rate(one.steps) if one.steps is not None else None,
     )
 
@@ -175,10 +176,13 @@ def _node_job(
                 changes=launch.changes,
             ),
         ),
-        nproc=launch.devices,
+        nproc=plan.spread(launch.devices)[0],
         log_dir=log_dir,
         timeout_s=plan.timeout_s,
+        nnodes=len(plan.spread(launch.devices)),
+        rdzv_endpoint=plan.rdzv_endpoint,
         run_id=f"{plan.name}-{launch.index}",
+        spread=plan.spread(launch.devices),
     )
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from sfbench.probe.hooks.group_repairs import GroupHooks
+from sfbench.probe.hooks.taps import Taps
 from sfbench.protocol import record_file
 from sfbench.protocol.heartbeat import Heartbeat
 from sfbench.common.schema import RankFailure, RankJob
@@ -220,9 +222,10 @@ def _rank() -> int:
 
 def _join_group() -> None:
     """As the probe does it: the agent's store serves one env:// rendezvous."""
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    taps = Taps()
+    GroupHooks(lambda: None).install(taps)
     dist.init_process_group("gloo")
-    del os.environ["TORCHELASTIC_USE_AGENT_STORE"]
+    taps.restore()
 
 
 def _heart(job: RankJob) -> Heartbeat:

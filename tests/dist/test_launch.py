@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from torch.distributed import TCPStore
 
 from sfbench.launch.local import LocalLauncher
 from sfbench.launch.outcome import LaunchError, LaunchOutcome, Progress
@@ -448,15 +449,14 @@ def test_nothing_outlives_the_command_line_process(number: signal.Signals, tmp_p
     assert said == ("interrupted\n" if number == signal.SIGINT else "")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where nodes meet."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    yield store.port
 
 
-def test_two_nodes_run_one_job_and_the_next(tmp_path: Path) -> None:
-    port = free_port()
-
+def test_two_nodes_run_one_job_and_the_next(tmp_path: Path, port: int) -> None:
     def node(rank: int) -> list[LaunchOutcome]:
         with LocalLauncher(threads=1, device_type="cpu", entry=ENTRY) as launcher:
             return [
@@ -473,9 +473,7 @@ def test_two_nodes_run_one_job_and_the_next(tmp_path: Path) -> None:
     assert [each["sum"] for each in seen] == [0 + 1 + 2 + 3] * 4
 
 
-def test_a_failure_on_one_node_is_told_on_the_other(tmp_path: Path) -> None:
-    port = free_port()
-
+def test_a_failure_on_one_node_is_told_on_the_other(tmp_path: Path, port: int) -> None:
     def node(rank: int) -> LaunchError:
         job = node_of(tmp_path, port, rank, 0, script="killed_on_the_second_node")
         with LocalLauncher(threads=1, device_type="cpu", entry=ENTRY) as launcher:
@@ -485,8 +483,8 @@ def test_a_failure_on_one_node_is_told_on_the_other(tmp_path: Path) -> None:
         first, second = pool.map(node, (0, 1))
 
     assert (second.kind, second.rank, second.log) == ("signal", 2, "point/rank2.log")
-    assert (first.kind, first.rank, first.log) == ("signal", 2, None)
-    assert first.message == f"{second.message} (On the node with rank 1, where its log is.)"
+    assert (first.kind, first.rank, first.log) == ("signal", 2, second.log)
+    assert first.message == f"{second.message} (On node 1, {socket.gethostname()}.)"
 
 
 def node_of(
@@ -501,4 +499,6 @@ def node_of(
         nnodes=2,
         node_rank=rank,
         rdzv_endpoint=f"127.0.0.1:{port}",
+        run_id=f"job-{launch}",
+        address="127.0.0.1",
     )

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from sfbench.probe.hooks.taps import Taps
 from sfbench.probe.stop import Refused
+from sfbench.protocol.records import NODE_ADDRESS
 
+_RENDEZVOUS = "torch.distributed.rendezvous"
+"""By this name alone: torch.distributed has a function of the same name in its place."""
 _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 
 
@@ -26,6 +31,8 @@ class GroupHooks:
         taps.wrap(dist, "init_process_group", _around_init)
         taps.wrap(dist, "destroy_process_group", self._around_destroy)
         taps.wrap(mp, "spawn", _refuse_spawn)
+        if NODE_ADDRESS in os.environ:
+            taps.wrap(import_module(_RENDEZVOUS), "_create_c10d_store", _around_store)
         for name in ("execv", "execve"):
             taps.wrap(os, name, _refuse_exec)
 
@@ -57,6 +64,18 @@ def _around_init(original: Any) -> Any:
             os.environ.pop(_AGENT_STORE, None)
 
     return init_process_group
+
+
+def _around_store(original: Any) -> Any:
+    """Between nodes all launches share one store: each has its own part of it."""
+
+    def create_c10d_store(*args: Any, **kwargs: Any) -> Any:
+        store = original(*args, **kwargs)
+        if _AGENT_STORE not in os.environ:
+            return store
+        return PrefixStore(f"ranks/{os.environ['TORCHELASTIC_RUN_ID']}", store)
+
+    return create_c10d_store
 
 
 def _refuse_spawn(original: Any) -> Any:
