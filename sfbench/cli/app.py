@@ -13,6 +13,7 @@ from sfbench.cli.check_command import check
 from sfbench.cli.console import outlets, say
 from sfbench.cli.endings import CommandGroup, Unexpected, terminated_like_interrupted, told
 from sfbench.cli.machine_commands import info, workloads
+from sfbench.cli.predict_command import predict
 from sfbench.cli.result_commands import compare, list_results, report, show
 from sfbench.cli.sweep_command import sweep
 from sfbench.cli.tune_command import tune
@@ -99,6 +100,7 @@ app.command()(show)
 app.command()(compare)
 app.command()(report)
 app.command()(check)
+app.command()(predict)
 app.command("gate")(gate_command.gate)
 app.command("gate record")(gate_command.gate_record)
 app.command("gate calibrate")(gate_command.gate_calibrate)

@@ -75,8 +75,19 @@ class Meeting:
         self.address = self.reached = ""
         """This node's address on the way to the endpoint, and the endpoint's."""
 
+    def look(self) -> None:
+        """See what can be seen at once: whether the name resolves, and the port is free.
+
+        Raises:
+            UsageError: it is not so.
+        """
+        resolve(self._host, self._port)
+        if self.node_rank == 0:
+            self._refuse_taken()
+
     def __enter__(self) -> Meeting:
         try:
+            self.look()
             if self.node_rank == 0:
                 self._open()
             self._reach()
@@ -159,7 +170,6 @@ class Meeting:
 
     def _open(self) -> None:
         """Start the store on this node, and see that the endpoint leads to it."""
-        self._refuse_taken()
         with _quiet_torch() as make:
             try:
                 self._server = make(
@@ -173,7 +183,6 @@ class Meeting:
                 raise UsageError(self._taken(str(error).splitlines()[0])) from error
         token = uuid.uuid4().hex
         self._server.set(_TOKEN, token)
-        resolve(self._host, self._port)
         ours = False
         with contextlib.suppress(OSError, RuntimeError):
             socket.create_connection((self._host, self._port), _ONE_TRY_S).close()
@@ -206,7 +215,6 @@ class Meeting:
     def _reach(self) -> None:
         """Wait until something listens there, and note by which addresses."""
         until_s = time.monotonic() + self._timeout_s
-        resolve(self._host, self._port)
         while True:
             try:
                 with socket.create_connection((self._host, self._port), _ONE_TRY_S) as way:

@@ -43,11 +43,12 @@ def running(plan: SweepPlan, machine: Machine) -> Iterator[Run]:
     Raises:
         UsageError: the endpoint is wrong or taken; a node differs from this one.
     """
+    meeting = _meeting(plan) if plan.nnodes > 1 else None
     with LocalLauncher(threads=plan.threads_per_device, device_type=plan.device_type) as launcher:
-        if plan.nnodes == 1:
+        if meeting is None:
             yield launcher.run
             return
-        with _meeting(plan) as meeting:
+        with meeting:
             first = _FirstNode(plan, machine, launcher, meeting)
             try:
                 first.gather()
@@ -67,9 +68,10 @@ def follow(plan: SweepPlan, machine: Machine, told: Callable[[str], None]) -> No
         UsageError: the endpoint is wrong, or this node differs from the first.
         MeasureError: the first node did not come, is lost, or could not go on.
     """
+    place = _meeting(plan)
     with (
         LocalLauncher(threads=plan.threads_per_device, device_type=plan.device_type) as launcher,
-        _meeting(plan) as meeting,
+        place as meeting,
         scratch("logs") as logs_dir,
     ):
         node = _Follower(plan, machine, launcher, meeting, logs_dir)
@@ -79,12 +81,15 @@ def follow(plan: SweepPlan, machine: Machine, told: Callable[[str], None]) -> No
 
 
 def _meeting(plan: SweepPlan) -> Meeting:
-    return Meeting(
+    """Where they meet; what is wrong with it at first sight is told before anything is started."""
+    meeting = Meeting(
         text=str(plan.rdzv_endpoint),
         nnodes=plan.nnodes,
         node_rank=plan.node_rank,
         timeout_s=plan.timeout_s,
     )
+    meeting.look()
+    return meeting
 
 
 def _why(error: BaseException) -> str:

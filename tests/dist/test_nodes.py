@@ -104,21 +104,12 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     assert "give another port" in err
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "code", "words"),
-    [
-        ("no-such-host.invalid:29500", 2, "the name no-such-host.invalid cannot be resolved"),
-        ("127.0.0.1:9", 4, "host 127.0.0.1, port 9 could not be reached for 1 s (--timeout)"),
-    ],
-)
-def test_what_cannot_be_reached_is_named(
-    tmp_path: Path, endpoint: str, code: int, words: str
-) -> None:
-    with node(tmp_path / "b", 1, endpoint, "--timeout=1") as second:
-        end = second.end()
+def test_a_name_that_does_not_resolve_is_named(tmp_path: Path) -> None:
+    with node(tmp_path / "b", 1, "no-such-host.invalid:29500") as second:
+        code, _, err = second.end()
 
-    assert end[0] == code
-    assert words in end[2]
+    assert code == 2
+    assert "the name no-such-host.invalid cannot be resolved" in err
 
 
 @pytest.mark.slow
@@ -157,7 +148,7 @@ def test_a_node_that_is_lost_half_way_is_named_and_the_rest_goes_on(
     tmp_path: Path, stopped: signal.Signals
 ) -> None:
     endpoint = f"127.0.0.1:{free_port()}"
-    options = ("--rounds=4", "--seconds=40", "--timeout=60")
+    options = ("--rounds=4", "--seconds=20", "--timeout=90")
     with (
         node(tmp_path / "b", 1, endpoint, *options) as second,
         node(tmp_path / "a", 0, endpoint, *options, "--json") as first,
@@ -177,7 +168,7 @@ def test_a_node_that_is_lost_half_way_is_named_and_the_rest_goes_on(
     assert (one["status"], two["status"]) == ("ok", "failed"), err
     assert f"node 1 ({socket.gethostname()}) is lost" in two["error"]
     assert code == 5
-    assert took_s < 100, "four rounds of 10 s at 1 device, and no time-out of 60 s"
+    assert took_s < 80, "rounds of 5 s at 1 device, and no time-out of 90 s"
 
 
 def wait_for_ranks(pid: int) -> list[psutil.Process]:

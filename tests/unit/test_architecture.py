@@ -28,7 +28,7 @@ STAGES = (
     ("collect",),
     ("analyze",),
     ("diagnose", "checks"),
-    ("run", "report"),
+    ("run", "report", "predict"),
     ("gating",),
     ("tune",),
     ("api", "cli"),

@@ -1,0 +1,1 @@
+"""What more devices would give, from what was measured."""
