@@ -30,6 +30,8 @@ _PULSE_S = 1.0
 _LOOK_S = 0.05
 """Pause between two looks for a message."""
 _TRY_S = 0.5
+_HURRIED_S = 5.0
+"""So long a first node that fails or is interrupted stays for the others to hear of it."""
 _ONE_TRY_S = 5.0
 _TOKEN, _LEFT = "token", "left"
 CLOCK = "clock"
@@ -111,8 +113,8 @@ class Meeting:
                 if error[0] is KeyboardInterrupt
                 else "it failed",
             )
-        if self._server is not None and error[0] is None:
-            self._wait_for_leaving()
+        if self._server is not None:
+            self._wait_for_leaving(LOST_S if error[0] is None else _HURRIED_S)
         self._thread.join(_PULSE_S + _TRY_S)
         _end_thread(self._thread, self._port)
         self._server = None
@@ -282,9 +284,9 @@ class Meeting:
         elif now_s - since_s > LOST_S:
             self._lost.setdefault(node, f"no sign of life for {LOST_S:.0f} s")
 
-    def _wait_for_leaving(self) -> None:
+    def _wait_for_leaving(self, most_s: float) -> None:
         """The store stays until the others have read the last message."""
-        until_s = time.monotonic() + LOST_S
+        until_s = time.monotonic() + most_s
         for node in self._known:
             while time.monotonic() < until_s and node not in self._lost:
                 with contextlib.suppress(RuntimeError):

@@ -125,6 +125,7 @@ class _FirstNode:
                 continue
             theirs = from_text(NodeFacts, text)
             self._hosts[node] = theirs.host
+            meeting.expect(node)
             differs = difference(mine, theirs)
             if differs is not None:
                 message = (
@@ -133,7 +134,6 @@ class _FirstNode:
                 meeting.put(_VERDICT, message)
                 raise UsageError(message)
             self._address = theirs.reached
-            meeting.expect(node)
         meeting.put(_VERDICT, "")
 
     def _absent(self, node: int) -> str:
