@@ -212,7 +212,7 @@ def _warmup_steps(sweep: _Sweep, measured: MeasuredPoint) -> int:
 
 def _crowded(sweep: _Sweep, point: Point) -> Point:
     """Mark an ok point whose devices share cores. Emulated ones leave the CPU idle and do not."""
-    on_a_node = -(-point.devices // sweep.plan.nnodes)
+    on_a_node = sweep.plan.spread(point.devices)[0]
     emulated = point.loop is not None and point.loop.emulated
     if emulated or not oversubscribed(sweep.plan, on_a_node, sweep.machine):
         return point

@@ -172,6 +172,8 @@ def _suite_plans(given: Given) -> list[SweepPlan]:
 
     if given.options["target"] is not None or given.script_args:
         raise UsageError("--suite runs every reference workload: it takes no TARGET and no `--`.")
+    if _plan(given, target=known()[0].name).nnodes > 1:
+        raise UsageError("--suite runs on one node: sweep each workload by its name over several.")
     name = given.options["name"] or f"suite-{datetime.now():%Y%m%d-%H%M%S}"
     return [_plan(given, target=w.name, name=f"{name}-{w.name}") for w in known()]
 

@@ -35,7 +35,9 @@ class NodeFacts:
     gpus: tuple[str, ...]
     device_type: str
     threads_per_device: int
+    cpu: str
     cores: int
+    """This and ``cpu`` only where they are the devices."""
     script: str
     script_sha256: str
     script_args: tuple[str, ...]

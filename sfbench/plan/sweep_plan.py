@@ -75,7 +75,7 @@ class SweepPlan:
 
     def spread(self, devices: int) -> tuple[int, ...]:
         """Devices of each node that takes part in a launch, by node: on as few as they fit on."""
-        nodes = -(-devices // self.per_node)
+        nodes = -(-devices // self.per_node) if self.nnodes > 1 else 1
         return tuple(devices // nodes + (node < devices % nodes) for node in range(nodes))
 
     @property

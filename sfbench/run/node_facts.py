@@ -7,7 +7,7 @@ import platform
 import socket
 from importlib.metadata import version
 
-from sfbench.collect.environment import script_state
+from sfbench.collect.environment import cpu_name, script_state
 from sfbench.launch.node_messages import NodeFacts
 from sfbench.plan.machine import Machine
 from sfbench.plan.sweep_plan import SweepPlan
@@ -24,6 +24,7 @@ _NAMES = {
     "nnodes": "--nnodes",
     "devices": "--devices",
     "device_type": "device",
+    "cpu": "CPU",
     "nccl": "NCCL",
 }
 _REMEDY = {
@@ -37,6 +38,7 @@ def facts_of(
     plan: SweepPlan, machine: Machine, address: str, reached: str, clock_s: float
 ) -> NodeFacts:
     """This node; ``address`` and ``reached``: its own and the endpoint's on the way there."""
+    on_cpu = plan.device_type == "cpu"
     return NodeFacts(
         host=socket.gethostname(),
         address=address,
@@ -47,10 +49,11 @@ def facts_of(
         torch=version("torch"),
         nccl=_nccl(plan),
         gpu_driver=machine.gpu_driver or "",
-        gpus=machine.gpus if plan.device_type != "cpu" else (),
+        gpus=() if on_cpu else machine.gpus,
         device_type=plan.device_type,
         threads_per_device=plan.threads_per_device,
-        cores=machine.usable_cores,
+        cpu=cpu_name() if on_cpu else "",
+        cores=machine.usable_cores if on_cpu else 0,
         script=plan.target.script.name,
         script_sha256=script_state(plan.target.script).sha256,
         script_args=plan.target.args,
