@@ -1,6 +1,6 @@
 """pytest plugin: the fixture ``scaling`` sweeps or gates inside a test.
 
-Where pytest-benchmark is installed the figures go through it: its table and its saved JSON show
+If pytest-benchmark is installed the figures go through it: its table and its saved JSON show
 the step time at the largest device count, and ``extra_info`` efficiency and time shares.
 """
 
@@ -135,7 +135,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _nothing() -> None:
-    """Where benchmarks are disabled the fixture still has to be used."""
+    """If benchmarks are disabled the fixture still has to be used."""
 
 
 def _block_step_s(point: Point) -> list[float]:

@@ -46,9 +46,9 @@ class BatchCurve:
 
 
 def batch_curve(steps: pd.DataFrame) -> BatchCurve | None:
-    """Fit the curve of the point at 1 device; None where fewer than two sizes were measured.
+    """Fit the curve of the point at 1 device; None if fewer than two sizes were measured.
 
-    ``steps``: its step frame, warmup labelled. Sizes are compared within a repeat (cycle), where
+    ``steps``: its step frame, warmup labelled. Sizes are compared within a repeat (cycle), if
     they ran side by side: each repeat gives an A and a C by least squares, and the intervals are
     Student's t over repeats.
     """

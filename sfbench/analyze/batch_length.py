@@ -1,6 +1,6 @@
 """Batches of unlike length: what a step takes as a function of the numbers in its batch.
 
-Rungs that do not load replay a few kept batches, while the job goes on to others. Where batches
+Rungs that do not load replay a few kept batches, while the job goes on to others. If batches
 differ in length the two are other work, and a difference between them says little about loading,
 whatever the number of cycles. So each rung's time is moved to the lengths that the train steps of
 its cycle had, along a fit of step time over length: quadratic, on the steps of the ``unsynced``
@@ -38,7 +38,7 @@ class LengthFit:
 
     scale: float
     terms: Array
-    """Of the length over ``scale``, and of its square where there is a second one."""
+    """Of the length over ``scale``, and of its square if there is a second one."""
     covariance: Array
     """Of the terms."""
 
@@ -60,7 +60,7 @@ class LengthFit:
 def fit_length(rows: pd.DataFrame) -> LengthFit | None:
     """Least squares over steps ``rows`` of the ``unsynced`` rung, one per rank and step.
 
-    None where batches are alike or lengths are not known. Uses ``launch``, ``block``, ``rank``,
+    None if batches are alike or lengths are not known. Uses ``launch``, ``block``, ``rank``,
     ``step_s`` and ``elements``.
     """
     lengths = rows["elements"].to_numpy(dtype=np.float64)
@@ -91,7 +91,7 @@ def like_train(
 ) -> pd.Series[float]:
     """Seconds per step by which a rung's batches are shorter than those of train, by ``keys``.
 
-    ``train`` and ``rung``: steps with ``elements``. nan where a train step's length is not known.
+    ``train`` and ``rung``: steps with ``elements``. nan if a train step's length is not known.
     """
     here, there = (_seconds(fit, rows, keys) for rows in (train, rung))
     return here - there
@@ -113,7 +113,7 @@ def ring_error_s(rows: pd.DataFrame, fit: LengthFit | None) -> float:
 
     ``rows``: replayed steps of the ``unsynced`` and ``solo`` rungs, which meet the same batches in
     a cycle, with their place in the ring as ``batch``. From the variance between batches (one-way,
-    each block around its mean) of what their length does not tell; 0 where that is not significant
+    each block around its mean) of what their length does not tell; 0 if that is not significant
     at ``SURE_P``. Launches count once: as a rule all of them keep the same batches.
     """
     if len(rows) < MIN_ROWS:

@@ -23,7 +23,7 @@ from sfbench.analyze.steps import ordinary, rank_rows
 DISTURBED = 4.0
 """A step this many times its rung's median is a disturbance: waits for data do not count."""
 MAX_DISTURBED = 1 / 3
-"""Where a larger part of the cycles has disturbances they belong to the job."""
+"""If a larger part of the cycles has disturbances they belong to the job."""
 
 FACTOR_STEPS = 20
 """Turns of the alternating means, which converge geometrically."""
@@ -31,7 +31,7 @@ FACTOR_STEPS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cycles:
-    """Mean seconds per step; nan where a rung did not run. n cycles, R ranks, in order."""
+    """Mean seconds per step; nan if a rung did not run. n cycles, R ranks, in order."""
 
     launch: npt.NDArray[np.int64]
     """Launch of each cycle. Shape (n,)."""
@@ -53,7 +53,7 @@ class Cycles:
     """Half of the 95 % interval of what the kept batches say of all batches, per step: no number of
     cycles makes it smaller."""
     wait_s: float | None = None
-    """Mean wait for batches in the train steps, where batches are of unlike length."""
+    """Mean wait for batches in the train steps, if batches are of unlike length."""
 
 
 def cycles(
@@ -165,8 +165,8 @@ def _disturbed(kept: pd.DataFrame, solo: pd.DataFrame) -> pd.MultiIndex:
 def filled_solo(cycles: Cycles) -> Array:
     """Solo times with a rank's missing cycles estimated: the rank's mean plus the cycle's drift.
 
-    Not every rank need have a turn in every cycle; where one had none in a launch, its ratio to the
-    others is taken from the other launches. nan remains where a rank had no turn at all.
+    Not every rank need have a turn in every cycle; if one had none in a launch, its ratio to the
+    others is taken from the other launches. nan remains if a rank had no turn at all.
     """
     filled = cycles.solo_s.copy()
     for launch in np.unique(cycles.launch):
@@ -207,7 +207,7 @@ def _solo_rows(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _per_rank(rows: pd.DataFrame, index: pd.MultiIndex, ranks: int) -> Array:
-    """Mean step time by cycle and rank, nan where there is none."""
+    """Mean step time by cycle and rank, nan if there is none."""
     means = rows.groupby(["launch", "cycle", "rank"])["step_s"].mean().unstack("rank")
     table = means.reindex(index=index, columns=range(ranks))
     return table.to_numpy(dtype=np.float64)

@@ -1,6 +1,6 @@
 """Efficiency with the machine's drift taken out, through the solo rung of each launch.
 
-A solo step is the same work at every device count of a weak-scaling sweep. Where the machine was
+A solo step is the same work at every device count of a weak-scaling sweep. If the machine was
 slower during the launches at N than during those at 1, solo steps were too. So the part of a train
 step that one device's work takes by itself, solo / train, is compared between the counts:
 
@@ -40,7 +40,7 @@ class SoloBasis:
 
 
 def solo_basis(cycles: Cycles, slow: int | None) -> SoloBasis | None:
-    """Collect a point's solo steps; None where the solo rung did not reach every rank.
+    """Collect a point's solo steps; None if the solo rung did not reach every rank.
 
     ``slow`` is left out: a slow device is no drift.
     """

@@ -32,7 +32,7 @@ def efficiency(
 ) -> Interval:
     """Efficiency at ``devices`` against the point at 1 device; at 1 device exactly 1.
 
-    The interval is built on log differences: paired by round where at least ``PAIRED_ROUNDS``
+    The interval is built on log differences: paired by round if at least ``PAIRED_ROUNDS``
     rounds have both, so that the machine's drift between rounds cancels; else of two independent
     means (Welch). ``shared``: variance between launches, of the whole sweep. Weak and strong
     scaling alike.

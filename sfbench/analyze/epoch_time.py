@@ -7,9 +7,9 @@ from sfbench.common.schema import EpochTime
 
 
 def epoch_time(measured: MeasuredPoint) -> EpochTime | None:
-    """Of one device count; None where the length of an epoch is not known.
+    """Of one device count; None if the length of an epoch is not known.
 
-    Ranks wait for each other: what one rank does alone counts for all. Where several evaluate or
+    Ranks wait for each other: what one rank does alone counts for all. If several evaluate or
     save it is the one that takes longest.
     """
     records = [m.record for m in measured.launches if m.record is not None]

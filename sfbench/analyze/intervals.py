@@ -2,7 +2,7 @@
 
 A value is measured in blocks, blocks stand in launches, and launches may differ by more than their
 blocks do (another layout in memory, another mood of the machine). One-way random effects: an F test
-tells whether launches differ; where p > 0.25 all blocks are pooled, else the launches are the
+tells whether launches differ; if p > 0.25 all blocks are pooled, else the launches are the
 sample. The limit of 0.25 is that of Bozivich, Bancroft and Hartley (1956), "Power of analysis of
 variance test procedures for certain incompletely specified models", Ann. Math. Stat. 27(4).
 
@@ -58,7 +58,7 @@ class LaunchVariance:
 def launch_variance(points: Sequence[Sequence[Array]]) -> LaunchVariance | None:
     """Variance between launches of one point, pooled over ``points`` (each: values by launch).
 
-    With launch means m_r of R launches at each point: sum (m_r - m)^2 / sum (R - 1). None where
+    With launch means m_r of R launches at each point: sum (m_r - m)^2 / sum (R - 1). None if
     launches differ no more than blocks do (F test over all points), or no point has two launches.
     Assumes that launches vary alike, in relative terms, at every device count.
     """
@@ -80,7 +80,7 @@ def spread(groups: Sequence[Array], shared: LaunchVariance | None) -> Spread | N
     """Spread of the mean over all values of one point, grouped by launch.
 
     From ``OWN_LAUNCHES`` on by its own launches (``grouped_spread``); below, by the sweep's
-    variance between launches, or by blocks where launches do not differ.
+    variance between launches, or by blocks if launches do not differ.
     """
     groups = [group for group in groups if len(group)]
     if len(groups) >= OWN_LAUNCHES:
@@ -95,7 +95,7 @@ def spread(groups: Sequence[Array], shared: LaunchVariance | None) -> Spread | N
 def grouped_spread(groups: Sequence[Array]) -> Spread | None:
     """Spread of the mean over all values, grouped by launch. None with fewer than two values.
 
-    Pooled: s^2 / n with n - 1 degrees of freedom, where blocks of different launches differ no
+    Pooled: s^2 / n with n - 1 degrees of freedom, if blocks of different launches differ no
     more than blocks of one. Else, with R launches of n_r values each, means m_r and grand mean m:
     R / (R - 1) * sum (n_r / n)^2 (m_r - m)^2 with R - 1 degrees of freedom.
     """
@@ -141,7 +141,7 @@ def difference_spread(
 ) -> Spread | None:
     """Spread of the difference of two independent means (Welch 1947, Satterthwaite 1946).
 
-    Where both rest on the same ``shared`` variance its degrees of freedom count once.
+    If both rest on the same ``shared`` variance its degrees of freedom count once.
     """
     if first is None or second is None:
         return None

@@ -16,7 +16,7 @@ class Loss:
 
     part: Part
     lost: Interval
-    """Efficiency, as a ratio; negative where the part weighs less than at 1 device."""
+    """Efficiency, as a ratio; negative if the part weighs less than at 1 device."""
 
 
 def losses(point: Point, one: Point) -> tuple[Loss, ...] | None:
@@ -24,7 +24,7 @@ def losses(point: Point, one: Point) -> tuple[Loss, ...] | None:
 
     With T the seconds per sample and device, 1 - efficiency = 1 - T_1 / T_N, and T is the sum of
     its parts, so each part loses share_N - efficiency * share_1. They sum to 1 - efficiency.
-    None where a share or the efficiency is not known.
+    None if a share or the efficiency is not known.
     """
     if point.efficiency is None or point.time_share is None or one.time_share is None:
         return None
@@ -40,14 +40,14 @@ def losses(point: Point, one: Point) -> tuple[Loss, ...] | None:
 
 
 def known_losses(point: Point, one: Point) -> tuple[Loss, ...] | None:
-    """The same, but None as well where one of them is no figure."""
+    """The same, but None as well if one of them is no figure."""
     found = losses(point, one)
     told = found is not None and all(is_told(loss.part, loss.lost, point, one) for loss in found)
     return found if told else None
 
 
 def is_told(part: Part, lost: Interval, point: Point, one: Point | None) -> bool:
-    """A loss is a figure only where the shares that it is made of are."""
+    """A loss is a figure only if the shares that it is made of are."""
     shares = [p.time_share.of(part.id) for p in (point, one) if p and p.time_share]
     return is_known(lost) and all(is_known(share) for share in shares if share.value is not None)
 

@@ -43,7 +43,7 @@ class MeasuredPoint:
     """Of steps with the stalls that belong to them."""
     stalls: Stalls | None
     cached: JobRate | None
-    """The same on the ``cached`` rung, where it ran."""
+    """The same on the ``cached`` rung, if it ran."""
     samples_per_step: float
     """Of the whole job, mean."""
     usual_samples: float
@@ -64,7 +64,7 @@ class MeasuredPoint:
     def same_batch(self, one: MeasuredPoint, parts: int = 1) -> bool:
         """Whether a ``parts``-th of this batch is that of the point at one device.
 
-        Mean and median both differ where it is not: smaller last batches, as many in an epoch as
+        Mean and median both differ if it is not: smaller last batches, as many in an epoch as
         the device count wants, change the mean alone, and batches of unlike length the median.
         """
         pairs = (
@@ -94,7 +94,7 @@ class MeasuredPoint:
 
     @property
     def slow_rank(self) -> int | None:
-        """The rank that is slower than the others, where one is above noise."""
+        """The rank that is slower than the others, if one is above noise."""
         return self.shares.slow.rank if self.shares and self.shares.slow else None
 
 
@@ -106,7 +106,7 @@ def measure_point(
     ladder: bool,
     stalls: Stalls | None = None,
 ) -> MeasuredPoint | None:
-    """Join the launches of one device count; None where not one train step is left to use.
+    """Join the launches of one device count; None if not one train step is left to use.
 
     ``steps`` and ``job``: the labelled frames, of these launches alone. ``ladder``: other rungs
     than ``train`` were asked for. ``stalls``: what was taken off the steps.

@@ -104,7 +104,7 @@ def _summed_p(scores: Sequence[int], lengths: Sequence[int], rho: float) -> floa
 
 
 def _exact_p(lengths: Sequence[int], total: int) -> float:
-    """P(|S| >= total) where every order of each series is as likely as another."""
+    """P(|S| >= total) if every order of each series is as likely as another."""
     chance = np.ones(1)
     for length in lengths:
         for places in range(2, length + 1):  # a value may go before 0 .. places - 1 others

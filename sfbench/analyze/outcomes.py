@@ -52,7 +52,7 @@ def lost_launches(
 
 
 def restless(measured: MeasuredPoint, launches: Sequence[int]) -> tuple[str, ...]:
-    """A warning where most launches changed their speed meanwhile, and chance may explain it."""
+    """A warning if most launches changed their speed meanwhile, and chance may explain it."""
     some = sum(1 for m in measured.launches if m.plan.index in set(launches))
     if 2 * some <= len(measured.launches):
         return ()

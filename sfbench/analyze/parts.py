@@ -30,7 +30,7 @@ class Part:
     rungs: tuple[Rung, ...]
     """The rungs that the formula needs beside ``train``."""
     column_from: float = 0.0
-    """It has a column of its own only where its share reaches this somewhere."""
+    """It has a column of its own only if its share reaches this somewhere."""
 
     @property
     def terms(self) -> tuple[str, ...]:

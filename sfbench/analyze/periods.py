@@ -14,7 +14,7 @@ from sfbench.common.schema import Interval
 MIN_TIMES = 3
 """Twice is no rule."""
 REACHED = 0.8
-"""Part of the steps where one is due that must have one."""
+"""Part of the steps at which one is due that must have one."""
 EXPLAINED = 0.75
 """Part of all that were seen that a rule must explain."""
 CONFIDENCE = 0.95
@@ -34,7 +34,7 @@ class Rule:
 def find_rule(at: Sequence[tuple[int, int]], lengths: Mapping[int, int]) -> Rule | None:
     """The rule behind what was seen at (launch, step); ``lengths``: steps that a launch made.
 
-    A script counts its own steps, so that all its launches have the same rule. None where none
+    A script counts its own steps, so that all its launches have the same rule. None if none
     explains what was seen. One event in each launch, always at the same step, is read as a period
     of so many steps as long as no launch was long enough for a second one; a launch that was, and
     had none, disproves it.
@@ -62,7 +62,7 @@ def find_rule(at: Sequence[tuple[int, int]], lengths: Mapping[int, int]) -> Rule
 def _repeats(at: Sequence[tuple[int, int]], period: int, place: int) -> bool:
     """Whether what was seen tells a period from what comes once per start.
 
-    Three different steps on the rule do, since two distances agree; two in one launch do where the
+    Three different steps on the rule do, since two distances agree; two in one launch do if the
     first is as far from the start as they are from each other.
     """
     on_rule = [(launch, step) for launch, step in at if step % period == place]
@@ -72,7 +72,7 @@ def _repeats(at: Sequence[tuple[int, int]], period: int, place: int) -> bool:
 
 
 def times_interval(times: int) -> tuple[float, float]:
-    """How many would be expected where so many came by chance (Garwood 1936)."""
+    """How many would be expected if so many came by chance (Garwood 1936)."""
     alpha = 1 - CONFIDENCE
     low = 0.0 if times == 0 else float(special.chdtri(2 * times, 1 - alpha / 2)) / 2
     return low, float(special.chdtri(2 * times + 2, alpha / 2)) / 2
@@ -92,7 +92,7 @@ def size_interval(sizes_s: Sequence[float]) -> Interval:
 def per_step(sizes_s: Sequence[float], seen: int, rule: Rule | None) -> Interval:
     """Seconds per step: mean size over the period, or all sizes over the steps that were ``seen``.
 
-    The interval is that of the mean size where there is a rule; where the rule is not sure it
+    The interval is that of the mean size if there is a rule; if the rule is not sure it
     begins at 0: once per start costs nothing in the long run. Without a rule it is that of a
     Poisson count.
     """

@@ -16,7 +16,7 @@ PHASES = ("data_wait_s", "forward_s", "backward_s", "update_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Phases:
-    """Mean seconds per step of each rank on one rung. Each shape (R,), nan where a rank has none.
+    """Mean seconds per step of each rank on one rung. Each shape (R,), nan if a rank has none.
 
     On accelerators by the device's clock: forward and update of the steps that pass unmeasured
     before a block, so that no measured step carries the marks.
@@ -82,7 +82,7 @@ def phases(steps: pd.DataFrame, rung: Rung) -> Phases:
 def waits_per_cycle(steps: pd.DataFrame) -> Array:
     """Mean seconds per step that each rank waited for its loader on ``train``. Shape (n, R).
 
-    One row per cycle of each launch, nan where a rank has no step.
+    One row per cycle of each launch, nan if a rank has no step.
     """
     rows = steady_rows(steps, "train")
     ranks = int(steps["devices"].iloc[0]) if len(steps) else 0

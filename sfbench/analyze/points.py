@@ -79,7 +79,7 @@ def analyze(
         launches: in any order; interrupted ones count as never made.
         steps: ``step_frame`` of the same launches.
 
-    A launch that failed, or never came to a steady state, gives no number; a point is ok where at
+    A launch that failed, or never came to a steady state, gives no number; a point is ok if at
     least one of its launches is.
     """
     sweep = _sweep(plan, machine, launches, steps)
@@ -242,7 +242,7 @@ def _compared(sweep: _Sweep, point: Point, here: MeasuredPoint) -> Point:
 
 
 def _corrected(here: MeasuredPoint, one: MeasuredPoint) -> Interval | None:
-    """Only where a solo step is the same work at both counts, and the answer has an interval."""
+    """Only if a solo step is the same work at both counts, and the answer has an interval."""
     ratio = here.samples_per_step / here.devices / one.samples_per_step
     if here.solo is None or one.solo is None or not here.same_batch(one, here.devices):
         return None

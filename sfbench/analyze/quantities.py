@@ -42,7 +42,7 @@ class Quantities:
     picked: Picked | None = None
 
     def part(self, terms: tuple[str, ...]) -> Quantity | None:
-        """The first term less all others; None where one is not known."""
+        """The first term less all others; None if one is not known."""
         if any(term not in self.by_name for term in terms):
             return None
         first, *rest = (self.by_name[term] for term in terms)
@@ -130,7 +130,7 @@ def _solo(
 
 
 def _excess(picked: Picked | None, cycles: int) -> Quantity:
-    """The slow rank's; 0 where none is above noise, but known no better than the noise."""
+    """The slow rank's; 0 if none is above noise, but known no better than the noise."""
     if picked is None:
         return _plain(np.zeros(cycles))
     if picked.rank is None:

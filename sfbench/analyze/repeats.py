@@ -54,7 +54,7 @@ def replayed_rows(
 
 
 def unevenness(steps: pd.DataFrame, kept: Mapping[int, int]) -> Unevenness | None:
-    """Look at the steps on the ``unsynced`` rung; None where no batch came twice.
+    """Look at the steps on the ``unsynced`` rung; None if no batch came twice.
 
     ``steps``: the step frame of one point. ``kept``: launch -> batches that the rung hands out in
     turn; cycle c begins where c blocks of so many steps have ended, so the place of a step tells

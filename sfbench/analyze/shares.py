@@ -1,12 +1,12 @@
 """Where the step time goes, by the ladder of rungs.
 
 With T the job's seconds per step, c_r the unsynced and s_r the solo step of rank r, and "others"
-the ranks that are not slow (all, where none is):
+the ranks that are not slow (all, if none is):
 
     compute        mean over others of s_r
     host           mean over others of (c_r - s_r)
     straggler      c_slow - mean over others of c_r
-    jitter         E_i max_r c_ri - c_slow      (- mean over all of c_r, where none is slow)
+    jitter         E_i max_r c_ri - c_slow      (- mean over all of c_r, if none is slow)
     communication  T_cached - E_i max_r c_ri
     data           T_train - T_cached
     stalls         time between steps, over the steps from one stall to the next
@@ -14,7 +14,7 @@ the ranks that are not slow (all, where none is):
 Each is taken cycle by cycle, so that the machine's drift cancels, and they sum to T_train with
 stalls; all other terms are of steps without them (see ``sfbench.analyze.stalls``).
 
-Where E_i max_r c_ri is above T_cached beyond noise, ranks take turns on too few cores: apart, their
+If E_i max_r c_ri is above T_cached beyond noise, ranks take turns on too few cores: apart, their
 steps fluctuate more than the job can lose together, since a step of the job is never shorter than
 its slowest rank. It is then bounded by T_cached: communication is 0, and jitter what is left.
 """
@@ -41,7 +41,7 @@ allows so much of a step of 10 ms, and by what a rung does to caches and queues.
 """
 
 SAMPLED = frozenset({"train", "solo"})
-"""Terms that compare the kept batches with all others, where a part has one of them."""
+"""Terms that compare the kept batches with all others, if a part has one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Shares:
     """The parts of one point's step."""
 
     time_share: TimeShare
-    """As ratios of the step; they sum to 1 where all were measured."""
+    """As ratios of the step; they sum to 1 if all were measured."""
     seconds: TimeShare
     """The same in seconds per step."""
     step_s: float
@@ -70,11 +70,11 @@ class Shares:
 def time_shares(
     cycles: Cycles, unavailable: Mapping[Rung, str], stalls_s: Interval = NO_STALLS
 ) -> Shares | None:
-    """Compute the shares with their intervals; None where no cycle has a train block.
+    """Compute the shares with their intervals; None if no cycle has a train block.
 
     ``unavailable``: rung -> why it could not run. ``stalls_s``: what stalls cost each step of the
     job, which the steps of the cycles do not hold. Intervals are Student's t over cycles (over
-    launches where there are many, and they differ) on what a cycle's part differs from
+    launches if there are many, and they differ) on what a cycle's part differs from
     share * T_train, a ratio estimate, and hold ``SYSTEMATIC`` as an independent error. A part that
     needs a rung that did not run has value None and the reason.
     """
@@ -105,7 +105,7 @@ def time_shares(
 def _of_all_batches(share: Share, part: Part, used: Cycles, step_s: float) -> Share:
     """With the sampling error of the kept batches, in what compares them with others.
 
-    Loading is measured twice, by the rungs and by the wait for batches: where batches are of unlike
+    Loading is measured twice, by the rungs and by the wait for batches: if batches are of unlike
     length its interval takes in both.
     """
     if not SAMPLED.isdisjoint(part.terms) and used.ring_error_s:
@@ -135,7 +135,7 @@ def _complete(cycles: Cycles) -> Cycles:
 
 
 def _bounded(used: Cycles) -> Cycles:
-    """The slowest rank's step bounded by the job's, where it is above it beyond noise."""
+    """The slowest rank's step bounded by the job's, if it is above it beyond noise."""
     over = used.slowest_s - used.cached_s
     if not len(over) or not np.isfinite(over).all():
         return used

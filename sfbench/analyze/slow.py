@@ -1,10 +1,10 @@
 """Whether one rank is slower than the others: picked on half of the cycles, scored on the rest.
 
-The largest of several means is above their mean even where all ranks are alike. So the rank is
+The largest of several means is above their mean even if all ranks are alike. So the rank is
 picked on one half and its excess taken on the other, and the other way round: without a slow rank
 that excess is zero on average.
 
-Where batches are of unlike length the few that are replayed may be longer on one rank, in all
+If batches are of unlike length the few that are replayed may be longer on one rank, in all
 cycles alike. So the excess has to stand out from what batches differ by as well.
 """
 
@@ -47,7 +47,7 @@ def pick_slow(unsynced_s: Array, batches_s: Array | None = None) -> Picked:
     """Pick the slow rank from each rank's step time per cycle, shape (n, R), in s.
 
     Cycles alternate between the halves, so that drift falls on both alike. The excess is tested
-    against zero by a one-sided t test over cycles at ``NOISE_P``, and, where each batch's step time
+    against zero by a one-sided t test over cycles at ``NOISE_P``, and, if each batch's step time
     is known (``batches_s``, shape (batches, R)), over batches too: at ``NOISE_P / R``, since the
     largest of R ranks is tested there.
 

@@ -12,7 +12,7 @@ from sfbench.common.schema import Rung
 TOGETHER: tuple[Rung, ...] = ("train", "cached", "unsynced")
 """Rungs that all ranks run at once."""
 MAX_OTHER = 0.5
-"""Where more than this part of the steps saves or validates, such steps are the job: kept."""
+"""If more than this part of the steps saves or validates, such steps are the job: kept."""
 
 
 def job_steps(steps: pd.DataFrame) -> pd.DataFrame:
@@ -24,7 +24,7 @@ def job_steps(steps: pd.DataFrame) -> pd.DataFrame:
     ``slowest_s`` maximum over ranks, ``busy_s`` minimum over ranks of the step without its wait for
     data, ``samples`` sum over ranks, ``elements`` maximum over ranks (0: not known on some), and
     ``other``: some ranks validated or saved in this step and others waited, so that it is no
-    ordinary one. Where all did, it is in no rank's ``step_s``.
+    ordinary one. If all did, it is in no rank's ``step_s``.
 
     A step that was not measured on every rank is left out.
     """
@@ -55,7 +55,7 @@ def job_steps(steps: pd.DataFrame) -> pd.DataFrame:
 def ordinary(job: pd.DataFrame) -> pd.DataFrame:
     """The steps that figures are made of: steady, and without validation or saving.
 
-    Where more than ``MAX_OTHER`` of a rung's steps have such other work they stay, with ``step_s``
+    If more than ``MAX_OTHER`` of a rung's steps have such other work they stay, with ``step_s``
     as it is: the other work is not in it.
     """
     steady = job[~job["warmup"].to_numpy()]

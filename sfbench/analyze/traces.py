@@ -44,7 +44,7 @@ def beginning(steps: pd.DataFrame) -> Beginning | None:
 
 
 def own_steps(steps: pd.DataFrame) -> OwnSteps | None:
-    """Means by rank and stretch of the ``unsynced`` rung; None where it did not run."""
+    """Means by rank and stretch of the ``unsynced`` rung; None if it did not run."""
     rows = steady_rows(steps, "unsynced")
     if not len(rows) or int(rows["devices"].iloc[0]) < 2:
         return None
@@ -60,7 +60,7 @@ def own_steps(steps: pd.DataFrame) -> OwnSteps | None:
 
 
 def batch_times(steps: pd.DataFrame) -> tuple[BatchTime, ...]:
-    """Steps of one device at half, whole and double batch; empty where only one size ran."""
+    """Steps of one device at half, whole and double batch; empty if only one size ran."""
     found = [time for rung in SIZES if (time := _batch_time(steady_rows(steps, rung)))]
     return tuple(sorted(found, key=lambda t: t.samples)) if len(found) > 1 else ()
 
@@ -105,7 +105,7 @@ def _batch_time(rows: pd.DataFrame) -> BatchTime | None:
 
 
 def _slowest_mean(values: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> float | None:
-    """Of the ranks in the columns, the mean of the slowest; None where none has a step."""
+    """Of the ranks in the columns, the mean of the slowest; None if none has a step."""
     means = [column[np.isfinite(column)] for column in values.T]
     known = [float(column.mean()) for column in means if len(column)]
     return _rounded(max(known)) if known else None

@@ -20,7 +20,7 @@ from sfbench.analyze.intervals import Array
 from sfbench.analyze.monotone import OWN_SLOPES, change, correlation, trend_p
 
 SETTLED_WITHIN = 0.10
-"""A slow start, or a trend, counts where it changes the step by more than this ratio."""
+"""A slow start, or a trend, counts if it changes the step by more than this ratio."""
 TREND_P = 0.002
 """Two-sided level of the test for a trend: so many stationary series would be refused at most."""
 START_P = 0.001
@@ -38,7 +38,7 @@ class Labelled:
     unsteady: tuple[int, ...]
     """Launches that never settled: nothing of them is measured."""
     restless: tuple[int, ...] = ()
-    """Launches whose steps changed by more than ``SETTLED_WITHIN``, where chance may explain it."""
+    """Launches whose steps changed by more than ``SETTLED_WITHIN``, if chance may explain it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def label_warmup(steps: pd.DataFrame, job: pd.DataFrame) -> Labelled:
 
     ``steps``: the step frame; ``job``: ``job_steps`` of it. Looks at the job's step times on the
     ``train`` rung by block; all steps before the first block that stays, on whatever rung, become
-    warmup. Launches of a device count are unsteady where a trend of more than ``SETTLED_WITHIN``
+    warmup. Launches of a device count are unsteady if a trend of more than ``SETTLED_WITHIN``
     remains that they have in common, significant at ``TREND_P``.
     """
     first_block: dict[int, int] = {}
@@ -85,7 +85,7 @@ def label_warmup(steps: pd.DataFrame, job: pd.DataFrame) -> Labelled:
 def warm_blocks(series: Sequence[Array]) -> int:
     """How many first blocks of every launch differ from the rest; at most half of the shortest.
 
-    The number whose difference is most significant is taken, where it is below ``START_P`` over
+    The number whose difference is most significant is taken, if it is below ``START_P`` over
     the number of candidates and the blocks are more than ``SETTLED_WITHIN`` off.
     """
     most = min(len(values) for values in series) // 2 if series else 0
@@ -109,7 +109,7 @@ def trending(series: Sequence[Array]) -> bool:
 def large(series: Sequence[Array]) -> bool:
     """Whether the typical launch changes by more than ``SETTLED_WITHIN``.
 
-    What few blocks are left behind a slow start has to be level where the whole had a trend: they
+    What few blocks are left behind a slow start has to be level if the whole had a trend: they
     alone could not show that it goes on.
     """
     typical = float(np.median([change(values) for values in series])) if series else 0.0

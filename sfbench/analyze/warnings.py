@@ -17,7 +17,7 @@ from sfbench.plan.sweep_plan import SweepPlan
 MIN_STEPS = 20
 """With fewer measured steps a point rests on little."""
 OTHER_WORK = 0.2
-"""Time outside of training steps is said where it is more than this part."""
+"""Time outside of training steps is said if it is more than this part."""
 
 
 def measured_warnings(point: MeasuredPoint) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ SAME = 0.03
 
 
 def check(launches: Sequence[LaunchFacts], scaling: Literal["weak", "strong"]) -> CheckResult:
-    """Pass where samples per update are what the kind of scaling says; else warn."""
+    """Pass if samples per update are what the kind of scaling says; else warn."""
     known = {f.devices: f.samples_per_update for f in launches if f.samples_per_update}
     if not known:
         return result(ID, "not-applicable", "No step was counted.")

@@ -70,7 +70,7 @@ def _repeated(loader: Loader, times: int) -> str:
 
 
 def repeated_over(loaders: Sequence[Loader]) -> int:
-    """How often a sampler deals each sample to the ranks in turn, where it does; else 0.
+    """How often a sampler deals each sample to the ranks in turn, if it does; else 0.
 
     Taken in turn from the ranks, such indices come in runs of one length (Hoffer et al. 2020).
     """

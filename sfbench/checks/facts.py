@@ -37,13 +37,13 @@ class LaunchFacts:
 
     devices: int
     ranks: tuple[RankEvidence, ...]
-    """By rank; some may be missing where the launch failed."""
+    """By rank; some may be missing if the launch failed."""
     failure: Failure | None = None
     samples_per_update: float | None = None
     """Per device; None if no step was counted."""
     fetches_per_update: float | None = None
     communication_s: float | None = None
-    """Exposed communication per update, where a sweep has measured it."""
+    """Exposed communication per update, if a sweep has measured it."""
 
     def peers(self) -> Iterator[tuple[RankEvidence, RankEvidence]]:
         """Pairs of ranks that train replicas of one model on different samples.
@@ -83,7 +83,7 @@ def sweep_facts(
 
 
 def _samples(steps: npt.NDArray[np.float64] | None) -> float | None:
-    """Usual samples per step and device where the real loader ran; a last one may be smaller."""
+    """Usual samples per step and device if the real loader ran; a last one may be smaller."""
     if steps is None:
         return None
     real = steps[(steps[:, _RUNG] == 0) & (steps[:, _SAMPLES] > 0)]
@@ -111,7 +111,7 @@ def training_loaders(rank: RankEvidence) -> list[Loader]:
 
 
 def at(line: str) -> str:
-    """`` (train.py:12)``, or nothing where the line is unknown."""
+    """`` (train.py:12)``, or nothing if the line is unknown."""
     return f" ({line})" if line else ""
 
 

@@ -53,7 +53,7 @@ def annotate(line: str) -> None:
 
 
 def news(text: str, *, quiet: bool) -> None:
-    """What went well: not said where ``--quiet`` stands."""
+    """What went well: not said if ``--quiet`` stands."""
     if not quiet:
         say(text)
 

@@ -208,7 +208,7 @@ def _watched(*, quiet: bool) -> Iterator[GateObserver]:
 def _tell(outcome: GateOutcome, outputs: Outputs, *, as_json: bool, quiet: bool) -> int:
     """To stdout and to everything that was asked for, or that the surroundings offer.
 
-    Returns the exit code: that of the verdict, but 2 where that were 0 and a file is lacking.
+    Returns the exit code: that of the verdict, but 2 if that were 0 and a file is lacking.
     """
     from sfbench.gating.conclusion import to_json
     from sfbench.gating.output.terminal import render_text

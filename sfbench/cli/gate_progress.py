@@ -1,4 +1,4 @@
-"""Live progress of a gate on stderr: animated where that is a terminal, else a line per launch."""
+"""Live progress of a gate on stderr: animated if that is a terminal, else a line per launch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PairObserver:
         self._status.update(text)
 
     def launch_ended(self, launch: LaunchPlan, outcome: LaunchOutcome) -> None:
-        """Say how it went, where nothing is animated; a failure is always said."""
+        """Say how it went, if nothing is animated; a failure is always said."""
         if not self._animated or outcome.status != "ok":
             how = "ended" if outcome.status == "ok" else outcome.status
             self._say(f"{how} after {units.duration(outcome.wall_s)}")

@@ -1,4 +1,4 @@
-"""Live progress of a sweep on stderr: animated where that is a terminal, else a line per launch."""
+"""Live progress of a sweep on stderr: animated if that is a terminal, else a line per launch."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TerminalObserver:
         self._bar.update(self._task, completed=done, what=" · ".join(filter(None, words)))
 
     def launch_ended(self, launch: LaunchPlan, outcome: LaunchOutcome) -> None:
-        """Say how it went, where nothing is animated; a failure is always said.
+        """Say how it went, if nothing is animated; a failure is always said.
 
         Why it failed is said once, at the end, with the last lines of the log.
         """

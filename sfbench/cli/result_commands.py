@@ -79,7 +79,7 @@ def compare(
     shape: AsFormat = Format.TEXT,
     as_json: Json = False,
 ) -> None:
-    """Print two results side by side; exit code 1 for a regression, 3 where nothing is decided."""
+    """Print two results side by side; exit code 1 for a regression, 3 if nothing is decided."""
     from sfbench.report import comparison_text
     from sfbench.report.comparison import compare as compared_with
 

@@ -230,9 +230,9 @@ def _print_suite(results: list[SweepResult]) -> None:
 
 
 def _exit_code(finished: FinishedSweep) -> int:
-    """0 good; 5 where a point failed (4 where none could be measured and no script is to blame).
+    """0 good; 5 if a point failed (4 if none could be measured and no script is to blame).
 
-    2 where all is well but the result could not be written.
+    2 if all is well but the result could not be written.
     """
     result = finished.result
     if result.interrupted:

@@ -20,7 +20,7 @@ class MeasuredLaunch:
     plan: LaunchPlan
     outcome: LaunchOutcome
     record: LaunchRecord | None
-    """Set exactly where the outcome is ok."""
+    """Set exactly if the outcome is ok."""
     steps: npt.NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
     """Step table beside the record, one row per (rank, step), columns ``STEP_COLUMNS``."""
     evidence: tuple[RankEvidence, ...] = ()

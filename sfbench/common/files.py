@@ -36,7 +36,7 @@ def _kind(mode: int) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file; its folder is made where there is none.
+    """Write a text file; its folder is made if there is none.
 
     A device or a pipe (``/dev/stderr``) is written to as it is; what a link leads to is replaced,
     not the link.

@@ -20,9 +20,9 @@ BATCH = 5
 MIN_BATCHES = 5
 """With fewer, no cut can be told from chance."""
 MAX_KEPT = 5
-"""Batches at the end that are never cut; a third of the series, at least 2, where it is short."""
+"""Batches at the end that are never cut; a third of the series, at least 2, if it is short."""
 SETTLED_WITHIN = 0.10
-"""Steps before a cut count as unsettled where their median is off by more than this ratio."""
+"""Steps before a cut count as unsettled if their median is off by more than this ratio."""
 ROUNDING = 1e-12
 """Part of a sum of squares below which a difference of two of them is no number."""
 

@@ -12,14 +12,14 @@ import math
 from sfbench.common.schema import Interval, Share
 
 MISSING = "–"
-"""Stands where nothing was measured."""
+"""Stands if nothing was measured."""
 DIGITS = 3
 """Without an interval."""
 MAX_DIGITS = 4
-"""Even where the interval is narrower."""
+"""Even if the interval is narrower."""
 
 UNKNOWN = "?"
-"""Stands where a ratio is known too badly to be a figure."""
+"""Stands if a ratio is known too badly to be a figure."""
 UNKNOWN_HALF = 0.20
 """A ratio of the step, or of efficiency, known no better than this is no figure."""
 SAID_HALF = 0.05
@@ -50,7 +50,7 @@ def is_known(ratio: Interval | Share | None) -> bool:
 
 
 def share(ratio: Interval | Share | None) -> str:
-    """``12%``; ``12% ±7`` where that matters; ``?`` where it is not known."""
+    """``12%``; ``12% ±7`` if that matters; ``?`` if it is not known."""
     if ratio is None or ratio.value is None:
         return MISSING
     half = half_width(ratio)
@@ -67,14 +67,14 @@ def rate(value: float | None, half: float | None = None) -> str:
 
 
 def rate_interval(interval: Interval | None) -> str:
-    """``2560 ±30``; ``610 to 1650`` where it is lopsided."""
+    """``2560 ±30``; ``610 to 1650`` if it is lopsided."""
     if interval is None:
         return MISSING
     return _with_half(interval, 1.0)
 
 
 def rate_cell(interval: Interval | None) -> str:
-    """``2560``; with its half-width where that is more than a few percent."""
+    """``2560``; with its half-width if that is more than a few percent."""
     half = half_width(interval)
     if interval is None or half is None or half < SAID_HALF * interval.value:
         return rate(None if interval is None else interval.value, half)
@@ -98,7 +98,7 @@ def seconds_interval(interval: Interval | Share | None) -> str:
 
 
 def seconds_cell(interval: Interval | None) -> str:
-    """``50.0 ms``; with its half-width where that is more than a few percent."""
+    """``50.0 ms``; with its half-width if that is more than a few percent."""
     half = half_width(interval)
     if interval is None or half is None or half < SAID_HALF * interval.value:
         return seconds(None if interval is None else interval.value, half)
@@ -123,7 +123,7 @@ def percent(ratio: float | None, half: float | None = None) -> str:
 
 
 def percent_interval(interval: Interval | Share | None) -> str:
-    """``78% ±1``; ``50% to 120%`` where it is lopsided; ``78% ±?`` without an interval."""
+    """``78% ±1``; ``50% to 120%`` if it is lopsided; ``78% ±?`` without an interval."""
     if interval is None or interval.value is None:
         return MISSING
     half = half_width(interval)
@@ -141,7 +141,7 @@ def points(ratio: float, half: float | None = None) -> str:
 
 
 def points_interval(interval: Interval) -> str:
-    """``12 (±2)``: efficiency points; ``3 to 57`` or ``?`` where they are not known well."""
+    """``12 (±2)``: efficiency points; ``3 to 57`` or ``?`` if they are not known well."""
     half = half_width(interval)
     if not is_known(interval):
         low, high = interval.low, interval.high
@@ -152,7 +152,7 @@ def points_interval(interval: Interval) -> str:
 
 
 def change(interval: Interval) -> str:
-    """``+12% ±2``: a ratio to a baseline as what changed; ``-20% to +140%`` where lopsided."""
+    """``+12% ±2``: a ratio to a baseline as what changed; ``-20% to +140%`` if lopsided."""
     half = half_width(interval)
     decimals = _percent_decimals(half)
     if _lopsided(interval) and interval.low is not None and interval.high is not None:
@@ -171,7 +171,7 @@ def bytes_(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """``1,200``: a number of things; ``2.5`` where it is a mean."""
+    """``1,200``: a number of things; ``2.5`` if it is a mean."""
     if float(value).is_integer():
         return f"{int(value):,}" if abs(value) >= 10_000 else str(int(value))
     return f"{value:.{DIGITS}g}"

@@ -45,10 +45,10 @@ def distributed_loader(
     with repeated samples, and the last batch may be short. Workers live across epochs and are
     seeded from ``seed``, the rank and their number (Python, torch and numpy); with no workers a
     random transform draws from the script's own generators. ``kwargs`` go to ``DataLoader``. Works
-    before ``init_process_group`` where RANK and WORLD_SIZE are set, and outside a job.
+    before ``init_process_group`` if RANK and WORLD_SIZE are set, and outside a job.
 
-    Raises ``ValueError`` where ``kwargs`` bring their own sampler, where ``dataset`` is an
-    ``IterableDataset``, and where a rank would get no batch at all.
+    Raises ``ValueError`` if ``kwargs`` bring their own sampler, if ``dataset`` is an
+    ``IterableDataset``, and if a rank would get no batch at all.
     """
     rank, size = world()
     _refuse_conflicts(dataset, kwargs)

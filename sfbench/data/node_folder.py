@@ -106,7 +106,7 @@ class Follower:
     """Another local rank's side of the session that it joined."""
 
     def __init__(self, job: Path, session: Lead, local_rank: int) -> None:
-        """Join. Raises ``FileNotFoundError`` where the session is over for all."""
+        """Join. Raises ``FileNotFoundError`` if the session is over for all."""
         self._job, self._session, self._local_rank = job, session, local_rank
         self._folder = session.folder(job)
         self._joined = _joined(self._folder, local_rank)
@@ -164,8 +164,8 @@ def job_folder() -> Path:
 def _is_of_this_start(session: Lead, job: Path, local_rank: int) -> bool:
     """Whether a session whose leader is gone is this rank's, or what an earlier run left.
 
-    It is this rank's where it began after this process did. A leader may also have ended before
-    this process began, where ranks are started by hand one after the other: then both have the
+    It is this rank's if it began after this process did. A leader may also have ended before
+    this process began, if ranks are started by hand one after the other: then both have the
     same parent, and no earlier process of this local rank joined it.
     """
     later_s = process_start_s() - session.began_s
@@ -217,7 +217,7 @@ def _make(folder: Path) -> None:
 
 
 def _refuse_foreign(base: Path) -> None:
-    """Raise ``UsageError`` where others could write: outcomes are unpickled."""
+    """Raise ``UsageError`` if others could write: outcomes are unpickled."""
     try:
         found = base.lstat()
     except FileNotFoundError:

@@ -45,9 +45,9 @@ class _Outcome:
     value: bytes | None = None
     """None if there was an exception."""
     error: bytes | None = None
-    """None also where the exception cannot travel."""
+    """None also if the exception cannot travel."""
     text: str = ""
-    """The traceback, where there was an exception."""
+    """The traceback, if there was an exception."""
 
 
 @dataclass(slots=True)
@@ -84,9 +84,9 @@ def once_per_node(
     with the traceback of local rank 0 as its cause. There is no limit on the time ``fn`` takes, but
     one, ``arrival_timeout_s``, on the time until local rank 0 calls it.
 
-    Raises ``OncePerNodeError`` on the other ranks where local rank 0 was killed, ended, or did not
-    call ``fn`` in time, and on all where the value cannot be pickled; ``UsageError`` in a
-    DataLoader worker, or where the environment tells no local rank.
+    Raises ``OncePerNodeError`` on the other ranks if local rank 0 was killed, ended, or did not
+    call ``fn`` in time, and on all if the value cannot be pickled; ``UsageError`` in a
+    DataLoader worker, or if the environment tells no local rank.
     """
     if fn is None:
         return functools.partial(_decorate, arrival_timeout_s=arrival_timeout_s)

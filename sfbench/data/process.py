@@ -20,7 +20,7 @@ def process_start_s() -> float:
 def start_ticks(pid: int) -> int:
     """When a process started, in clock ticks since boot (field 22 of /proc/PID/stat, proc(5)).
 
-    Raises ``ProcessLookupError`` where there is no such process.
+    Raises ``ProcessLookupError`` if there is no such process.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

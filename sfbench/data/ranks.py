@@ -1,4 +1,4 @@
-"""Which rank this process is, from the process group where there is one, else the environment."""
+"""Which rank this process is, from the process group if there is one, else the environment."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class LocalPlace:
 
     local_rank: int
     local_world_size: int
-    """At least the ranks of this node; all ranks of the job where no launcher says it."""
+    """At least the ranks of this node; all ranks of the job if no launcher says it."""
 
 
 def world() -> tuple[int, int]:
     """(rank, world size) over all nodes; (0, 1) outside a distributed job.
 
     The process group wins, since a script may have set it up with its own numbers; it cannot be up
-    where torch.distributed was never imported, so this imports nothing.
+    if torch.distributed was never imported, so this imports nothing.
     """
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
@@ -42,7 +42,7 @@ def world() -> tuple[int, int]:
 def local_place() -> LocalPlace:
     """Where this process stands on its node.
 
-    Raises ``UsageError`` where there are several ranks and none knows its local number (each would
+    Raises ``UsageError`` if there are several ranks and none knows its local number (each would
     take itself for the first, and all would run what only one may), or the reverse.
     """
     size = world()[1]

@@ -25,12 +25,12 @@ def staged(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a sibling of ``path`` to write to; it becomes ``path`` by rename when the block ends.
 
     Write a file there or make a folder. A reader, a crash or a second job so never meets half of
-    it. The sibling ends with the name of ``path``, for writers that look at the suffix. Where the
-    block raises, the sibling is removed; where the process was killed, the next ``staged`` of the
-    same path on that machine removes it. A file replaces an older one. A folder does not: where
+    it. The sibling ends with the name of ``path``, for writers that look at the suffix. If the
+    block raises, the sibling is removed; if the process was killed, the next ``staged`` of the
+    same path on that machine removes it. A file replaces an older one. A folder does not: if
     another process completed the same folder first, that one stays and this one is removed.
 
-    Raises ``FileNotFoundError`` where the block wrote nothing.
+    Raises ``FileNotFoundError`` if the block wrote nothing.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,7 @@ class Case:
     machine: Machine
     step_s: float
     one_records: tuple[LaunchRecord, ...] = ()
-    """Those of the point at 1 device, where this is another."""
+    """Those of the point at 1 device, if this is another."""
 
     @property
     def devices(self) -> int:

@@ -4,7 +4,7 @@ Rule: the step takes longer on the real loader than on batches kept in memory (s
 What limits loading follows from what fetching costs inside the workers, measured there:
 
 * ``own-batches``: there is no DataLoader, the script makes its batches by itself.
-* ``no-workers``: the training process fetches by itself, and waits while it does. Where the step is
+* ``no-workers``: the training process fetches by itself, and waits while it does. If the step is
   longer on the real loader but nobody waits for it, something else is, and nothing is said.
 * ``serialised``: one batch takes longer than at 1 device, without using or waiting for a core: the
   readers take turns at something that they share.
@@ -51,7 +51,7 @@ from sfbench.diagnose.supply import (
 
 ID = "data-loader-starvation"
 ONE_RANK = 0.5
-"""A rank is the cause where it waits longer than the others by this part of the data share."""
+"""A rank is the cause if it waits longer than the others by this part of the data share."""
 STALL_STEPS = 0.25
 """Stalls: at most this part of the steps ..."""
 STALL_WAIT = 0.8
@@ -59,11 +59,11 @@ STALL_WAIT = 0.8
 CPU_BOUND = 0.5
 """A fetch that spends this part of its time on a core needs cores, not only workers."""
 WAITS = 0.5
-"""Where waiting makes up less than this part of the data share, workers are in the way."""
+"""If waiting makes up less than this part of the data share, workers are in the way."""
 IN_TURN = 0.5
 """A batch takes longer by this part than at 1 device, and so much of that is spent off a core."""
 WAITED = 0.1
-"""A worker waits for a core where it spends this part of a fetch ready to run without one."""
+"""A worker waits for a core if it spends this part of a fetch ready to run without one."""
 CORES_SPARE = 0.05
 """Part of the host's cores that is never free."""
 DISPROOF = (
@@ -166,7 +166,7 @@ def _in_turn(here: Supply | None, one: Supply | None) -> bool:
 
 
 def _own_limit(workers: int | None, signs: _Signs) -> str:
-    """Where the process that trains makes its batches: what that takes, it waits."""
+    """If the process that trains makes its batches: what that takes, it waits."""
     if workers:
         return "unknown"
     if workers is None:
@@ -175,7 +175,7 @@ def _own_limit(workers: int | None, signs: _Signs) -> str:
 
 
 def _starving_rank(case: Case) -> int | None:
-    """The rank whose loader the others wait for, where one is alone with it beyond noise."""
+    """The rank whose loader the others wait for, if one is alone with it beyond noise."""
     data_s = case.seconds(DATA)
     if case.devices == 1 or data_s is None:
         return None

@@ -9,7 +9,7 @@ predicts what is exposed, and what other settings would save:
   gradients' way.
 * ``latency``: the number of all-reduces costs more than their bytes.
 * ``bandwidth``: the bytes cost more.
-* ``not-the-link``: the link explains less than half of what was measured. Where forward is slower
+* ``not-the-link``: the link explains less than half of what was measured. If forward is slower
   with sync on, that is searching for unused parameters or broadcasting buffers; else the ranks get
   in each other's way while they reduce.
 * ``unknown``: all-reduce was not timed.

@@ -31,7 +31,7 @@ class Link:
 def fit_link(times: Iterable[AllReduceTime]) -> Link | None:
     """Least squares on relative errors, neither part below zero; None with fewer than two sizes.
 
-    Where several launches measured, the median of each size counts.
+    If several launches measured, the median of each size counts.
     """
     by_size: dict[int, list[float]] = {}
     for one in times:

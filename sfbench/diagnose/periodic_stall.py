@@ -73,7 +73,7 @@ def diagnose_periodic_stall(case: Case, part: Part, judged: Judgement) -> Diagno
 
 
 def diagnose_outside(case: Case) -> Iterator[Diagnosis]:
-    """Evaluation and saving, where they take enough of the wall time."""
+    """Evaluation and saving, if they take enough of the wall time."""
     for stall in case.point.stalls:
         share = _of_wall(case, stall)
         judged = judge(share)

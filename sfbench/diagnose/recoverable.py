@@ -1,4 +1,4 @@
-"""Efficiency points that are regained where a part of the step goes away."""
+"""Efficiency points that are regained if a part of the step goes away."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sfbench.diagnose.case import Case
 def regain(case: Case, part: Part) -> Interval:
     """What one part of the step costs, in efficiency points as a ratio.
 
-    Against one device, see ``sfbench.analyze.losses``; at 1 device, or where that was not measured,
+    Against one device, see ``sfbench.analyze.losses``; at 1 device, or if that was not measured,
     the share itself.
     """
     return against_one(case.share(part), case.share_at_one(part), case.point)

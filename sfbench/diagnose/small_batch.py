@@ -2,9 +2,9 @@
 
 Rule: T(b) = A + C b from cached batches cut to half and joined to double, at 1 device, in solo
 steps. The share of A in the compute part of the step is what a batch without end would give back;
-b / (b + A / C) of the time goes to samples, 90 % from 9 A / C on. Where each device's batch is the
+b / (b + A / C) of the time goes to samples, 90 % from 9 A / C on. If each device's batch is the
 same at all counts, or a step has fewer micro-batches of the same size, this loses nothing against
-one device, and is said once, at 1 device; where a global batch is divided, each count gets its own.
+one device, and is said once, at 1 device; if a global batch is divided, each count gets its own.
 
 Disproved if samples/s at twice the batch does not rise as predicted: run it.
 """
@@ -67,7 +67,7 @@ def _here(case: Case, curve: BatchCurve, batch: float) -> BatchCurve:
 
     What comes with each micro-batch comes as often as there are micro-batches, what comes once per
     update stays. How much of A is which, the solo steps tell: A_N = T_N - C b, which lies between A
-    and A times the micro-batches here over those at 1 device. It is the latter where noise may
+    and A times the micro-batches here over those at 1 device. It is the latter if noise may
     explain the difference.
     """
     micro, share = _micro_batches(case), curve.fixed_share.value
@@ -157,7 +157,7 @@ def _evidence(case: Case, curve: BatchCurve, share: Share, judged: Judgement) ->
 
 
 def _memory(case: Case) -> Evidence:
-    """Device memory at larger batches, a line through those measured; nothing where unknown."""
+    """Device memory at larger batches, a line through those measured; nothing if unknown."""
     peaks = {one.rung: max(one.peak_bytes, 0) for load in case.loads() for one in load.rungs}
     once, twice = peaks.get("solo", 0), peaks.get("double", 0)
     if not once or not twice:

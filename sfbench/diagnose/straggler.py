@@ -11,7 +11,7 @@ the unsynced rung, where nobody waits for anybody. Slow while all others are par
 device. Slow only beside the others: the host. Ready to run without a core: another process.
 
 Disproved if swapping the rank to another device leaves the slowness with the rank (its data or
-its code), or where it goes away with the other ranks parked.
+its code), or if it goes away with the other ranks parked.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _evidence(slow: _Slow) -> Evidence:
 
 
 def _gpu_evidence(case: Case, rank: int) -> Evidence:
-    """The rank's GPU beside the mean of the others'; nothing where one is not known."""
+    """The rank's GPU beside the mean of the others'; nothing if one is not known."""
     mine = case.gpu(rank)
     theirs = [case.gpu(r) for r in range(case.devices) if r != rank]
     others = [gpu for gpu in theirs if gpu is not None]

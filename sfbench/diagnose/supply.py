@@ -11,7 +11,7 @@ from sfbench.common.schema import RankLoad
 from sfbench.diagnose.case import Case
 
 NEARLY_ENOUGH = 0.05
-"""A worker more is not asked for where it would be idle but for this part of its time."""
+"""A worker more is not asked for if it would be idle but for this part of its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Supply:
 
     @property
     def alone_s(self) -> float:
-        """Wall time where cores are free."""
+        """Wall time if cores are free."""
         return max(self.fetch_s - self.delay_s, self.cpu_s)
 
 
@@ -62,7 +62,7 @@ class Starvation:
     training_cores: float
     """What training uses on the host."""
     at_one: Supply | None
-    """At 1 device, where this is another count."""
+    """At 1 device, if this is another count."""
     affordable_s: float
     """CPU seconds per sample with which loading would fit on the host's free cores."""
 
@@ -73,7 +73,7 @@ def supply(case: Case, rank: int | None) -> Supply | None:
 
 
 def supply_at_one(case: Case) -> Supply | None:
-    """The same at 1 device, where this is another count."""
+    """The same at 1 device, if this is another count."""
     loads = [load for record in case.one_records for load in record.loads]
     return _supply([load for load in loads if load.fetch_batches])
 

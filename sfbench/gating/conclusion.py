@@ -48,7 +48,7 @@ class Subject:
     stale_base: bool = False
     """The base has commits that the candidate does not contain."""
     only_read: tuple[str, ...] = ()
-    """Where both sides imported the same code: changed files that the script may read."""
+    """If both sides imported the same code: changed files that the script may read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +212,7 @@ def _unsettled(judge: Judge, compared: Compared) -> dict[Asked, int | None]:
 
 
 def _most(needed: Iterable[int | None]) -> int | None:
-    """The most that any question needs; None also where one needs too many."""
+    """The most that any question needs; None also if one needs too many."""
     known = list(needed)
     whole = [pairs for pairs in known if pairs is not None]
     return max(whole) if whole and len(whole) == len(known) else None

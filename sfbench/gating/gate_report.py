@@ -137,7 +137,7 @@ class GateReport:
     pair_s: float = 0.0
     """Wall time that one takes."""
     pairs_needed: int | None = None
-    """Where inconclusive: pairs after which noise like this would allow a verdict."""
+    """If inconclusive: pairs after which noise like this would allow a verdict."""
     change: Estimate | None = None
     """Candidate's samples_per_s over the base's, minus one."""
     control: Estimate | None = None

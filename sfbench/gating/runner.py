@@ -82,7 +82,7 @@ def gate_commit(
 ) -> GateOutcome:
     """Compare the working tree with a commit, side by side.
 
-    ``paths``: patterns; where nothing that changed matches, nothing is measured. A side that is
+    ``paths``: patterns; if nothing that changed matches, nothing is measured. A side that is
     broken or cannot be measured is told by the verdict.
 
     Raises:
@@ -275,7 +275,7 @@ def _or_why_not(subject: Subject, job: GateJob, measure: Callable[[], GateOutcom
 def _judge(
     job: GateJob, evidence: Contrast, known: Calibration | None
 ) -> tuple[Judge, CalibrationNote | None]:
-    """With the control band that this machine was calibrated to, where it was."""
+    """With the control band that this machine was calibrated to, if it was."""
     if known is None:
         return Judge(evidence, job.options, BAND), None
     note = calibration_files.note(known, datetime.now(timezone.utc))

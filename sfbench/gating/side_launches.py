@@ -61,7 +61,7 @@ class Sides:
         self.launches: dict[ArmName, list[MeasuredLaunch]] = {"base": [], "candidate": []}
         self.slots: dict[ArmName, list[SlotValue]] = {"base": [], "candidate": []}
         self.only_read: tuple[str, ...] = ()
-        """Where both sides imported the same code: changed files that the script may read."""
+        """If both sides imported the same code: changed files that the script may read."""
 
     def measure_in(self, arms: Arms | None, *, ladder_pairs: int = 0) -> Measure:
         """How to launch a side from its checkout; None: from where the script lies.

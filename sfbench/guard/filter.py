@@ -52,7 +52,7 @@ def program(machine: Architecture) -> tuple[Instruction, ...]:
 def install() -> int:
     """Put the filter in place; returns the descriptor at which the kernel asks.
 
-    Cannot be undone. Raises ``OSError`` where the kernel does not offer it.
+    Cannot be undone. Raises ``OSError`` if the kernel does not offer it.
     """
     machine = this_architecture()
     code = b"".join(struct.pack("HBBI", *row) for row in program(machine))

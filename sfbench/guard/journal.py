@@ -25,7 +25,7 @@ _CLONE = 0x40049409
 
 
 class Journal:
-    """Of one launch. ``place`` gives a folder on the file system of a path, where one may be made;
+    """Of one launch. ``place`` gives a folder on the file system of a path, if one may be made;
     ``mount`` the mount that a path lies on."""
 
     def __init__(

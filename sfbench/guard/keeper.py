@@ -1,6 +1,6 @@
 """Answers the kernel's questions about what a script's processes are about to change.
 
-A thread of the host process: it has to be above the ranks, or it may not read their memory. Where
+A thread of the host process: it has to be above the ranks, or it may not read their memory. If
 it is killed, calls that change files fail in the ranks: nothing gets past it.
 """
 
@@ -75,7 +75,7 @@ class Keeper:
                     os.close(descriptor)
 
     def _welcome(self) -> None:
-        """A rank hands over where the kernel asks for it and for all that it starts."""
+        """A rank hands over if the kernel asks for it and for all that it starts."""
         peer, _ = self._server.accept()
         with peer, suppress(OSError):
             _, (listener,), _, _ = socket.recv_fds(peer, 1, 1)

@@ -24,7 +24,7 @@ def unshare(flags: int) -> None:
 
 
 def setns(descriptor: int, flags: int) -> None:
-    """Enter a namespace. Raises ``OSError``; also where this process has more than one thread."""
+    """Enter a namespace. Raises ``OSError``; also if this process has more than one thread."""
     _check(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(flags)), "setns")
 
 

@@ -39,9 +39,9 @@ class Store:
 
 
 def stores(wanted: Wanted, note: Callable[[Path], None]) -> tuple[Store, ...]:
-    """Make the folders for one launch, each on the file system that it stands for where it can.
+    """Make the folders for one launch, each on the file system that it stands for if it can.
 
-    ``note`` is told of each folder before it is made. Raises ``OSError`` where no place is found.
+    ``note`` is told of each folder before it is made. Raises ``OSError`` if no place is found.
     """
     mounts = parse(Path("/proc/self/mountinfo").read_text())
     found: list[Store] = []
@@ -82,7 +82,7 @@ def build(found: Sequence[Store], wanted: Wanted, caches: Mapping[str, Path]) ->
 
     ``caches``: folders that several views share, and where what is written to them goes.
 
-    Returns the mounts that can only be read, since they cannot be guarded. Raises ``OSError`` where
+    Returns the mounts that can only be read, since they cannot be guarded. Raises ``OSError`` if
     the kernel does not let this process make such a view.
     """
     linux.unshare(linux.NEW_MOUNTS)
@@ -114,7 +114,7 @@ def _share(path: str, target: str, folder: Path) -> None:
 
 
 def _lay(store: Store, stage: str) -> str | None:
-    """Show one mount; its path where it had to be made read-only."""
+    """Show one mount; its path if it had to be made read-only."""
     mount = store.layer.mount
     target = stage if mount.path == "/" else f"{stage}{mount.path}"
     if mount.path != "/" and not Path(target).exists():

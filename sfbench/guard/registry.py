@@ -27,7 +27,7 @@ TIDYING = "tidying"
 def state_folder() -> Path:
     """Where guards are registered: the user's own, the same for every command.
 
-    Raises ``OSError`` where no place can be written to and locked.
+    Raises ``OSError`` if no place can be written to and locked.
     """
     given = os.environ.get("XDG_STATE_HOME")
     homes = [Path(given)] if given else []
@@ -51,7 +51,7 @@ class Registered:
 
     @classmethod
     def new(cls) -> Registered:
-        """Register a guard. Raises ``OSError`` where it cannot be."""
+        """Register a guard. Raises ``OSError`` if it cannot be."""
         path = state_folder() / f"{uuid.uuid4().hex}.json"
         lock = os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,7 +77,7 @@ class Registered:
     def remove(self) -> None:
         """Put back what was set aside, and remove the folders and what is known of them.
 
-        Raises ``OSError`` where something cannot be put back; all that is known stays then.
+        Raises ``OSError`` if something cannot be put back; all that is known stays then.
         """
         _undo(self._path, self._folders)
 

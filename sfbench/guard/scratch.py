@@ -36,7 +36,7 @@ def is_dead(text: str) -> bool:
 
 @contextmanager
 def scratch(purpose: str) -> Iterator[Path]:
-    """A temporary folder; gone afterwards, and with the next one where this process is killed."""
+    """A temporary folder; gone afterwards, and with the next one if this process is killed."""
     folder = new_scratch(purpose)
     try:
         yield folder

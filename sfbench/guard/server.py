@@ -21,7 +21,7 @@ from sfbench.guard.registry import Registered
 from sfbench.guard.ticket import Wanted
 
 CHOICE = "SFBENCH_GUARD"
-"""Environment variable: ``overlay`` or ``journal``, where not the first that can be had."""
+"""Environment variable: ``overlay`` or ``journal``, if not the first that can be had."""
 
 
 def main() -> int:
@@ -64,7 +64,7 @@ class Server:
     def close(self) -> None:
         """Forget the guard that is open; its processes are gone, or about to be.
 
-        Raises ``OSError`` where something that was set aside cannot be put back.
+        Raises ``OSError`` if something that was set aside cannot be put back.
         """
         if self._namespace is not None:
             os.close(self._namespace)

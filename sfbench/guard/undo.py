@@ -60,7 +60,7 @@ def marked(path: str) -> Line:
 def restore(journal: Path) -> None:
     """Undo everything, then remove the journal. Waits until nobody writes it any more.
 
-    Raises ``OSError`` where something cannot be put back: the journal then ends with that, and what
+    Raises ``OSError`` if something cannot be put back: the journal then ends with that, and what
     was set aside stays where it is.
     """
     with journal.open("r+b") as file:

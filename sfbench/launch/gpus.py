@@ -62,7 +62,7 @@ def _state(uuid: str, readings: list[Reading]) -> GpuState:
 
 @contextmanager
 def watched(device_type: str) -> Iterator[Readings]:
-    """Look at all GPUs of this node twice a second; at none where the job uses none."""
+    """Look at all GPUs of this node twice a second; at none if the job uses none."""
     readings = Readings()
     if device_type != "cuda":
         yield readings

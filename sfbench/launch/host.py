@@ -97,7 +97,7 @@ class Host:
         self._send(self._launches.run(request, self._send))
 
     def _send(self, message: Progress | LaunchOutcome) -> None:
-        # Where nobody listens any more, the main thread sees the same and ends the launch.
+        # If nobody listens any more, the main thread sees the same and ends the launch.
         with contextlib.suppress(ConnectionError):
             self._connection.send(message)
 

@@ -17,7 +17,7 @@ def log_name(rank: int) -> str:
 
 
 def size_bytes(path: Path) -> int:
-    """Length of a log; 0 where the rank has not opened it yet."""
+    """Length of a log; 0 if the rank has not opened it yet."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def tail(path: Path) -> str:
 
 
 def read_from(path: Path, offset: int) -> str:
-    """Text of a log from a byte offset on; empty where there is no log."""
+    """Text of a log from a byte offset on; empty if there is no log."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, offset))

@@ -9,7 +9,7 @@ _KEY = "oom_kill"
 
 
 def kills(cgroup: str | None = None, root: Path = _ROOT) -> int | None:
-    """Count of kills so far; None where the kernel does not tell.
+    """Count of kills so far; None if the kernel does not tell.
 
     ``cgroup`` is the text of ``/proc/self/cgroup``: version 2 has one line, ``0::/path``, and
     counts in ``memory.events``; version 1 has a line for each controller and counts in

@@ -21,7 +21,7 @@ class Progress:
     steps: int
     samples_per_s: float
     half_width: float
-    """Relative half-width of the 95 % interval so far; nan where unknown."""
+    """Relative half-width of the 95 % interval so far; nan if unknown."""
     measured_s: float
     budget_s: float
 
@@ -70,7 +70,7 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOutcome:
-    """End of a launch. ``record`` is set exactly where status is ok."""
+    """End of a launch. ``record`` is set exactly if status is ok."""
 
     status: Literal["ok", "failed", "timeout", "interrupted"]
     record: Path | None
@@ -81,7 +81,7 @@ class LaunchOutcome:
     """time.monotonic() when the launch was asked for."""
     wall_s: float
     gpus: tuple[GpuState, ...] = ()
-    """Empty where the job uses none, or NVML does not tell."""
+    """Empty if the job uses none, or NVML does not tell."""
 
 
 OnProgress = Callable[[Progress], None]

@@ -13,7 +13,7 @@ _SET_CHILD_SUBREAPER = 36
 def die_with_parent() -> None:
     """Have the kernel send SIGKILL to this process when the thread that started it ends.
 
-    Not inherited by children, kept over exec. Raises ``OSError`` where the kernel refuses.
+    Not inherited by children, kept over exec. Raises ``OSError`` if the kernel refuses.
     """
     _prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -21,7 +21,7 @@ def die_with_parent() -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, so that none is lost.
 
-    Raises ``OSError`` where the kernel refuses.
+    Raises ``OSError`` if the kernel refuses.
     """
     _prctl(_SET_CHILD_SUBREAPER, 1)
 

@@ -28,7 +28,7 @@ _LOCALHOST = "127.0.0.1"
 def meeting_store(node_job: NodeJob) -> Store | None:
     """A connection to the store of the nodes' meeting; None on a single node.
 
-    Raises ``UsageError`` where the endpoint is not HOST:PORT, and what torch raises where it is not
+    Raises ``UsageError`` if the endpoint is not HOST:PORT, and what torch raises if it is not
     reached within the launch's time-out.
     """
     if node_job.nnodes == 1:

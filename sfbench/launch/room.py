@@ -17,7 +17,7 @@ def full(places: Iterable[str]) -> tuple[str, ...]:
 
 
 def free_bytes(place: str) -> int | None:
-    """Room that is left in a folder; None where there is no such folder."""
+    """Room that is left in a folder; None if there is no such folder."""
     return next((free for _, free in _free([place])), None)
 
 

@@ -3,7 +3,7 @@
 What an interpreter draws when it starts is shared by all that is forked from it: the secret of
 ``hash()``, and so the order of sets of text. Under torchrun each rank has its own, and a script
 whose ranks agree by ``hash()`` alone is wrong there. So ranks are dealt over several servers: as
-many as there are cores to import torch on, two at least. Where PYTHONHASHSEED is set all ranks
+many as there are cores to import torch on, two at least. If PYTHONHASHSEED is set all ranks
 share it under torchrun too, and one server will do.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 _PRELOAD = ["sfbench.launch.fork_server"]
 FEWEST = 2
-"""Servers where several ranks start on one node, however few its cores are."""
+"""Servers if several ranks start on one node, however few its cores are."""
 
 
 class ForkServers:

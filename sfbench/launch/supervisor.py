@@ -73,7 +73,7 @@ class Supervisor:
         self._elsewhere = error
 
     def tick(self) -> LaunchEnd | None:
-        """Wait a moment, or until something happens; tell where the launch is over."""
+        """Wait a moment, or until something happens; tell whether the launch is over."""
         running = [p.sentinel for p in self._processes if p.exitcode is None]
         stopped = self._stop_fd in wait([*running, self._stop_fd], timeout=_POLL_S)
         now_s = time.monotonic()
@@ -105,7 +105,7 @@ class Supervisor:
         return all(self._phase(rank) == "done" for rank in range(self._job.nproc))
 
     def _tell(self, now_s: float) -> None:
-        """Report the progress of local rank 0 where it changed, a few times per second at most."""
+        """Report the progress of local rank 0 if it changed, a few times per second at most."""
         row = self._beats[0].copy()
         last_s, last = self._told
         if now_s - last_s >= _PROGRESS_S and row.tobytes() != last:

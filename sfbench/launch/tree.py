@@ -56,7 +56,7 @@ def has_ended(pid: int) -> bool:
 
 
 def wait_gone(find: Find, limit_s: float) -> bool:
-    """Wait until ``find`` finds nothing; False where the limit came first."""
+    """Wait until ``find`` finds nothing; False if the limit came first."""
     end_s = time.monotonic() + limit_s
     while find():
         if time.monotonic() > end_s:
@@ -90,7 +90,7 @@ def _wait(processes: list[psutil.Process], limit_s: float) -> None:
 
 
 def _is_gone(process: psutil.Process) -> bool:
-    """Whether it has ended, reaped or not; reaps it where that is this process's duty."""
+    """Whether it has ended, reaped or not; reaps it if that is this process's duty."""
     with suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)
     try:

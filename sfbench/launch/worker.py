@@ -74,7 +74,7 @@ def environment(start: NodeStart, local_rank: int) -> dict[str, str]:
 def enter(local_rank: int, start: NodeStart) -> None:
     """Be one rank: called in a fresh process, never returns normally.
 
-    Raises ``SystemExit`` with the entry's exit code: 0 where it returned, 1 where it raised (the
+    Raises ``SystemExit`` with the entry's exit code: 0 if it returned, 1 if it raised (the
     traceback is in the log), what it gave to ``sys.exit`` otherwise.
     """
     _end_with_the_launcher()

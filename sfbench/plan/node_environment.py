@@ -14,7 +14,7 @@ from sfbench.plan.node_list import host_names
 from sfbench.plan.options import Settings
 
 PORT = 29500
-"""Where an endpoint names none, as for torchrun."""
+"""If an endpoint names none, as for torchrun."""
 _SLURM_PORTS, _SLURM_FIRST = 10_000, 20_000
 """Two jobs of Slurm that share a machine meet at different ports."""
 

@@ -177,7 +177,7 @@ class Settings(_Plain):
     @field_validator("node_rank", mode="before")
     @classmethod
     def _given(cls, value: Any) -> Any:
-        """``--node-rank=$SLURM_NODEID`` where that is not set."""
+        """``--node-rank=$SLURM_NODEID`` if that is not set."""
         return None if value == "" else value
 
     @field_validator("devices")

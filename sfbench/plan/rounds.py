@@ -1,4 +1,4 @@
-"""Which launch comes next: many short ones, in turn, and more where an interval needs them. Pure.
+"""Which launch comes next: many short ones, in turn, and more if an interval needs them. Pure.
 
 Launches of one job differ more than the blocks within one do, and few of them say little about how
 much: three leave two degrees of freedom, eight leave seven. So the measuring budget of a device
@@ -20,16 +20,16 @@ from sfbench.plan.planner import FIRST_SEED, pinning
 from sfbench.plan.sweep_plan import LaunchPlan, SweepPlan
 
 LAUNCHES = 8
-"""Of each device count, where starting one is cheap."""
+"""Of each device count, if starting one is cheap."""
 LEAST = 3
-"""Where starting one is dear, or steps are slow."""
+"""If starting one is dear, or steps are slow."""
 MOST_EXTRA = 8
 """Launches that a device count may get of what others did not need."""
 LOOK = 6
 """Launches after which the precision is looked at: fixed beforehand, since looking after each
 would stop too early."""
 SHORT_CYCLES = 3
-"""Cycles that a launch is planned for where there are many of them."""
+"""Cycles that a launch is planned for if there are many of them."""
 OVERRUN = 1.5
 """A launch that measured for so many times as long as planned had steps too slow for less."""
 
@@ -53,7 +53,7 @@ def next_launch(plan: SweepPlan, machine: Machine, done: Sequence[Launched]) -> 
     """The launch after those in ``done``; None if the sweep is complete.
 
     With ``--rounds`` given each device count is visited so often. Else their number comes from what
-    the first launch of a count cost (``wanted_launches``), ends early at ``LOOK`` launches where
+    the first launch of a count cost (``wanted_launches``), ends early at ``LOOK`` launches if
     their interval is below ``--precision``, and what is left goes to the count whose interval is
     widest. A count that has only failed so far, or lacks a node, is not
     tried again.
@@ -87,7 +87,7 @@ def wanted_launches(plan: SweepPlan, first: Launched) -> int:
     """How many launches of a device count ``plan.seconds`` pays for, given what the first one cost.
 
     Starting all of them takes no longer than measuring, but ``LEAST`` are made all the same; and
-    where even the shortest launch takes longer than its part, only so many as fit.
+    if even the shortest launch takes longer than its part, only so many as fit.
     """
     if plan.rounds is not None:
         return plan.rounds

@@ -20,7 +20,7 @@ AS_IT_IS = 0.4
 SHORTENED = 0.6
 """Part of it after which epochs are no longer waited for."""
 PASSES = 3
-"""Epochs to see: two of the same order may be chance where they are short."""
+"""Epochs to see: two of the same order may be chance if they are short."""
 ENDS = 2
 """Epochs that ended by themselves, after which the loop has shown what it does."""
 STEPS_PER_PASS = 4
@@ -36,7 +36,7 @@ class Seen(NamedTuple):
     ended: int
     """Epochs that ended by themselves."""
     superfluous: int
-    """Gradient syncs per update where all but one could be left out; else 0."""
+    """Gradient syncs per update if all but one could be left out; else 0."""
 
 
 class CheckPace:

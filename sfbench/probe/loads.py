@@ -52,14 +52,14 @@ class LoadMeter:
         return self._peaks.get(rung, 0)
 
     def cpu_above_cached_s(self) -> float | None:
-        """CPU seconds per step of ``train`` above ``cached``; None where one did not run."""
+        """CPU seconds per step of ``train`` above ``cached``; None if one did not run."""
         train, cached = self._totals.get(0), self._totals.get(RUNGS.index("cached"))
         if not train or not cached or not train[0] or not cached[0]:
             return None
         return train[2] / train[0] - cached[2] / cached[0]
 
     def load(self, rank: int, cost: FetchCost | None) -> RankLoad:
-        """All of it, with what fetching cost where that is known."""
+        """All of it, with what fetching cost if that is known."""
         rungs = tuple(
             RungLoad(
                 rung=RUNGS[i],

@@ -1,7 +1,7 @@
 """The probe's own gloo group: how ranks agree at block borders.
 
 It stands beside the script's process groups, on the launcher's store, so it works whatever backend
-the script chose, and also where it started none. Waiting in it blocks; it does not spin.
+the script chose, and also if it started none. Waiting in it blocks; it does not spin.
 """
 
 from __future__ import annotations

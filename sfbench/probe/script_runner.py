@@ -53,7 +53,7 @@ def rank_main(job: RankJob) -> None:
     """Run the script of a job in this process, which torchrun's variables describe.
 
     Returns when the measurement is complete. Leaves ``failure-<rank>.json`` and raises SystemExit
-    with a code other than 0 where it is not.
+    with a code other than 0 if it is not.
     """
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     world_size = int(os.environ["WORLD_SIZE"])

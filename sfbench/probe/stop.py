@@ -23,7 +23,7 @@ class Refused(BaseException):
 def leave_at_once(code: int) -> None:
     """End this process without running any more of the script.
 
-    Used where the script swallowed the exception and went on: nothing of it may run any further.
+    Used if the script swallowed the exception and went on: nothing of it may run any further.
     """
     flush_streams()
     os._exit(code)

@@ -43,7 +43,7 @@ class Loader:
     """Name of its class."""
     dataset_size: int | None
     dataset_digest: int
-    """Differs where the datasets of two ranks hold different things, as far as can be seen."""
+    """Differs if the datasets of two ranks hold different things, as far as can be seen."""
     sampler: str
     """Name of its class."""
     takes_all: bool
@@ -194,7 +194,7 @@ class RankEvidence:
     takes_minimum: bool = False
     """The script took the least of one number over all ranks, as for a common number of steps."""
     sync_cost_s: float | None = None
-    """Time per update that superfluous gradient syncs cost, where it was measured."""
+    """Time per update that superfluous gradient syncs cost, if it was measured."""
 
 
 def from_json(kind: type[T], value: dict[str, Any]) -> T:

@@ -13,13 +13,13 @@ from sfbench.common.schema import Interval, Point, SweepResult
 from sfbench.plan.options import GateSettings
 
 _SAME = ("host", "cpu", "cores", "gpus", "threads_per_device", "torch", "backend")
-"""What two results share where they can be compared."""
+"""What two results share if they can be compared."""
 
 _ONE_MACHINE = ("host", "cpu", "cores", "gpus", "threads_per_device")
 _OF_GPUS = ("gpu_driver", "gpu_power_limits_w", "nccl")
 """The same of results on accelerators."""
 MARGIN: float = GateSettings.model_fields["margin"].default
-"""Where a result may be slower by more than this, and is not seen to be, nothing is decided."""
+"""If a result may be slower by more than this, and is not seen to be, nothing is decided."""
 
 FASTER, SLOWER, FAILED_NOW = "faster", "slower", "failed now"
 UNCHANGED, VAGUE = "no clear change", "not known well enough"
@@ -191,7 +191,7 @@ def _parts(before: Mapping[int, Point], after: Mapping[int, Point]) -> list[Comp
 
 
 def _part_s(point: Point) -> dict[Part, float]:
-    """Seconds of the step that each part takes, where that is known."""
+    """Seconds of the step that each part takes, if that is known."""
     if point.time_share is None or point.step_s is None:
         return {}
     shares = {part: point.time_share.of(part.id) for part in PARTS}

@@ -20,7 +20,7 @@ def render_html(
     verdict: Sequence[str] = (),
     figures: Sequence[tuple[str, str, str, str]] = (),
 ) -> str:
-    """The report of one or more results, each beside ``baseline`` where there is one.
+    """The report of one or more results, each beside ``baseline`` if there is one.
 
     ``verdict``: sentences of a gate that measured both in turn; they open the page, with its
     ``figures``: name, of the base, of the candidate, and the change.

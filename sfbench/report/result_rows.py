@@ -9,7 +9,7 @@ from sfbench.common import units
 from sfbench.common.schema import Point, SweepResult, TimeShare
 
 LOOK_BELOW = 0.95
-"""The least efficient point is pointed at where its efficiency is below this."""
+"""The least efficient point is pointed at if its efficiency is below this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ def table_rows(result: SweepResult) -> Rows:
 
 
 def worst_point(result: SweepResult) -> Point | None:
-    """The least efficient point, where it is worth a look."""
+    """The least efficient point, if it is worth a look."""
     known = [p for p in result.points if p.efficiency is not None and p.devices > 1]
     worst = min(known, key=_efficiency, default=None)
     return worst if worst is not None and _efficiency(worst) < LOOK_BELOW else None

@@ -157,7 +157,7 @@ def _lost_to(point: Point, one: Point | None) -> str:
 
 
 def _points(lost: Interval) -> str:
-    """``12``; ``12 ±7`` where that matters."""
+    """``12``; ``12 ±7`` if that matters."""
     half = units.half_width(lost) or 0.0
     return units.points(lost.value) + (f" ±{100 * half:.0f}" if half >= units.SAID_HALF else "")
 

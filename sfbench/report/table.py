@@ -71,7 +71,7 @@ class _Column:
 
 
 def _tables(console: Console, rows: Rows) -> list[Table]:
-    """One table; where the terminal is narrow, the efficiency stays in the first of several."""
+    """One table; if the terminal is narrow, the efficiency stays in the first of several."""
     widest = max((len(_number(row.efficiency)) for row in rows.rows), default=0)
     devices = _Column(heading="devices", cell=lambda row: Text(str(row.devices)))
     rate = _Column(heading="samples/s", cell=_rate)

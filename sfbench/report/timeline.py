@@ -22,7 +22,7 @@ MICROSECONDS = 1e6
 SHORTEST_S = 1e-6
 """Shorter parts are not drawn."""
 OWN_STALL = 0.5
-"""A rank stalls itself where its own time is this part of what the step lost; else it waits."""
+"""A rank stalls itself if its own time is this part of what the step lost; else it waits."""
 
 TraceEvent = dict[str, Any]
 

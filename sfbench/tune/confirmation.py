@@ -40,7 +40,7 @@ class Confirmed:
 def confirm(
     launches: TrialLaunches, chosen: Sequence[Candidate], rng: random.Random, rounds: int
 ) -> Confirmed:
-    """Measure all of ``chosen`` together, and the first by itself where there are several."""
+    """Measure all of ``chosen`` together, and the first by itself if there are several."""
     sets = [tuple(chosen), *([(chosen[0],)] if len(chosen) > 1 else [])]
     settings = [joined(one) for one in sets]
     logs, failed = _measured(launches, settings, rng, rounds)
@@ -64,7 +64,7 @@ def confirm(
 def _measured(
     launches: TrialLaunches, settings: Sequence[TriedSettings], rng: random.Random, rounds: int
 ) -> tuple[list[list[float]], list[str]]:
-    """Log ratios of each set, and why it failed where it did."""
+    """Log ratios of each set, and why it failed if it did."""
     logs: list[list[float]] = [[] for _ in settings]
     failed = [""] * len(settings)
     for round_ in range(CONFIRM_SEED, CONFIRM_SEED + rounds):

@@ -13,7 +13,7 @@ def gained(gain: Estimate) -> str:
 
 
 def predicted(gain: float | None) -> str:
-    """``+12%``; a dash where nothing predicts it."""
+    """``+12%``; a dash if nothing predicts it."""
     if gain is None:
         return units.MISSING
     return units.change(Interval(value=1 + gain, low=None, high=None))

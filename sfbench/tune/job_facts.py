@@ -41,7 +41,7 @@ class JobFacts:
     own_hook: bool = False
     """The script registered a communication hook."""
     fetch_cpu_s: float | None = None
-    """On a core per step, where the training process loads by itself; None: not known."""
+    """On a core per step, if the training process loads by itself; None: not known."""
 
     def of(self, id_: str, **evidence: object) -> Diagnosis | None:
         """The first diagnosis of an id whose evidence holds these values."""
@@ -52,7 +52,7 @@ class JobFacts:
 
 
 def number(diagnosis: Diagnosis | None, name: str) -> float:
-    """A figure of a diagnosis' evidence; 0 where there is none."""
+    """A figure of a diagnosis' evidence; 0 if there is none."""
     value = diagnosis.evidence.get(name) if diagnosis is not None else None
     return float(value) if isinstance(value, int | float) else 0.0
 

@@ -1,4 +1,4 @@
-"""What to try where devices wait for batches. Pure.
+"""What to try if devices wait for batches. Pure.
 
 A step with w workers takes the longest of: a step on batches from memory; fetching its batches in
 one worker, over w; what fetching and training need of cores, over the cores that there are.
@@ -21,7 +21,7 @@ MOST_WORKERS = 16
 CPU_BOUND = 0.5
 """A fetch that spends this part of its time on a core needs cores, not only workers."""
 NEARLY_ENOUGH = 0.05
-"""A worker more is not asked for where it would be idle but for this part of its time."""
+"""A worker more is not asked for if it would be idle but for this part of its time."""
 CORES_SPARE = 0.05
 """Part of the cores that is never free."""
 _ADDS_WORKERS = ("no-workers", "workers", "unknown", "cores")
@@ -77,7 +77,7 @@ def loader_candidates(facts: JobFacts) -> Iterator[Candidate]:
 
 
 def cores_set_the_limit(facts: JobFacts) -> str:
-    """A sentence where loading lacks cores; empty where it does not."""
+    """A sentence if loading lacks cores; empty if it does not."""
     found = facts.of(STARVATION)
     if found is None:
         return ""
@@ -94,7 +94,7 @@ def cores_set_the_limit(facts: JobFacts) -> str:
 
 
 def feeding_of(facts: JobFacts, found: Diagnosis) -> Feeding:
-    """From the diagnosis; where the training process loads by itself, from its own time."""
+    """From the diagnosis; if the training process loads by itself, from its own time."""
     per_step = facts.loop.fetches_per_step
     memory_s = number(found, "step_from_memory_s") or facts.step_s
     fetch_s = per_step * number(found, "one_worker_s_per_batch")

@@ -1,4 +1,4 @@
-"""What to try where gradients, buffers or the host cost time; what changes training if allowed."""
+"""What to try if gradients, buffers or the host cost time; what changes training if allowed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORTH_TRYING = 0.005
 FEW_BYTES = 2**20
 """Gradients below this cost nothing to copy."""
 LARGE_BUCKET_MB = 100
-"""Tried where the link does not explain what communication costs."""
+"""Tried if the link does not explain what communication costs."""
 LARGER_BATCH = 2
 _SEND_BF16 = ("nccl", "xccl")
 
@@ -147,7 +147,7 @@ def _model(
 
 
 def _gain(facts: JobFacts, saved_s: float) -> float:
-    """Gain in samples/s where a step is shorter by so much."""
+    """Gain in samples/s if a step is shorter by so much."""
     return saved_s / max(facts.step_s - saved_s, 1e-9)
 
 

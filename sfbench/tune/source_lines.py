@@ -81,7 +81,7 @@ def _only(root: Path, name: str) -> Path | None:
 def _call(source: ScriptText, line: int, name: str) -> ast.Call | None:
     """The innermost call of a class on a line, by its own name or the one that it is imported as.
 
-    None as well where arguments come by ``**``: what is among them is not known.
+    None as well if arguments come by ``**``: what is among them is not known.
     """
     names = {name, *_aliases(source.tree, name)}
     on_line = [

@@ -22,7 +22,7 @@ class TriedSettings:
     freeze: bool = False
 
     def joined(self, other: TriedSettings) -> TriedSettings:
-        """Both; where they disagree, ``other``."""
+        """Both; if they disagree, ``other``."""
         return replace(
             self,
             loader=_joined(self.loader, other.loader),

@@ -46,9 +46,9 @@ class LineToChange:
     path: str = ""
     """Of the file, where one file of that name lies in the script's folder."""
     options: str = ""
-    """``--workers 4``, where the script takes them from its command line."""
+    """``--workers 4``, if the script takes them from its command line."""
     diff: str = ""
-    """Unified, where the call is literal in the file."""
+    """Unified, if the call is literal in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class TuneReport:
     result: str | None = None
     """The sweep's result that the candidates follow from."""
     logs: str | None = None
-    """Of launches, where a trial failed."""
+    """Of launches, if a trial failed."""
     interrupted: bool = False
     budget_s: float
     duration_s: float = 0.0

@@ -50,7 +50,7 @@ def _copy_index(root: Path, head: str, env: Mapping[str, str]) -> None:
 
 
 def _see_all(root: Path, env: Mapping[str, str]) -> None:
-    """Let git look at files that the person told it to pass over, where they exist."""
+    """Let git look at files that the person told it to pass over, if they exist."""
     tagged = [entry.split(" ", 1) for entry in listed(root, "ls-files", "-v", env=env)]
     there = [(tag, path) for tag, path in tagged if tag not in "HM" and _exists(root / path)]
     unchanged = [path for tag, path in there if tag.islower()]

@@ -14,7 +14,7 @@ NOT_INHERITED = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR",
     "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
 )  # fmt: skip
-"""Set where the gate runs in a git hook: they would point every command at that one folder."""
+"""Set if the gate runs in a git hook: they would point every command at that one folder."""
 NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
 """Checking a side out must not run what the repository does after a checkout."""
 IMPORTED = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)

@@ -34,7 +34,7 @@ def check_code(arm: ArmName, modules: Sequence[ModuleFile]) -> None:
 def check_different(
     base: Sequence[ModuleFile], candidate: Sequence[ModuleFile], changed: Iterable[str]
 ) -> tuple[str, ...]:
-    """Refuse two sides that imported the same code, where that is all that a script takes.
+    """Refuse two sides that imported the same code, if that is all that a script takes.
 
     Of ``changed`` files those are returned which only a script that reads them can tell apart:
     configuration, say, or lists of samples. None if the imported code differs.

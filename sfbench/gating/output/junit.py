@@ -45,7 +45,7 @@ def render_junit(report: GateReport) -> str:
 
 
 def _message(report: GateReport) -> str:
-    """Where there are no figures, why."""
+    """If there are no figures, why."""
     why = report.reasons[0].splitlines()[:1] if report.base is None and report.reasons else []
     return " ".join([report.headline, *why])
 

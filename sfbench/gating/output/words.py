@@ -71,7 +71,7 @@ def warnings(
 ) -> Iterator[str]:
     """What a reader of the numbers must know.
 
-    ``only_read``: changed files that a script may read, where both sides imported the same code.
+    ``only_read``: changed files that a script may read, if both sides imported the same code.
     """
     if report.emulated:
         yield "emulated accelerator: its layers take a set time, these are no figures of a device"
@@ -226,7 +226,7 @@ def _why(report: GateReport) -> Iterator[str]:
 UNTOLD = "could not identify which part of the step got slower: the time shares are too uncertain"
 """A regression is one without its cause as well."""
 _NAMED = (DATA, COMMUNICATION, COMPUTE)
-"""Parts worth a word where they did not change."""
+"""Parts worth a word if they did not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,7 +323,7 @@ def _calibration(report: GateReport) -> Iterator[str]:
 
 
 def _other_options(report: GateReport, note: CalibrationNote) -> Iterator[str]:
-    """Where the quoted rates are those of a gate with other options."""
+    """If the quoted rates are those of a gate with other options."""
     asked = (f"{100 * report.margin:g}%", f"{report.budget_s:g}")
     held = (f"{100 * note.margin:g}%", f"{note.budget_s:g}")
     told = [

@@ -53,7 +53,7 @@ def write_outputs(
 
 
 def append_summary(outcome: GateOutcome, place: Path) -> str | None:
-    """Add the markdown to a job's summary; why not, where that fails."""
+    """Add the markdown to a job's summary; why not, if that fails."""
     from sfbench.gating.output.markdown import render_markdown
 
     def append() -> None:

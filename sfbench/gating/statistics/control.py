@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from sfbench.gating.statistics.decision import Centre, estimate
 
 BAND = 0.04
-"""The control may differ between the sides by this ratio, where no calibration says by how much it
+"""The control may differ between the sides by this ratio, if no calibration says by how much it
 does by itself."""
 ALPHA = 0.01
 """Two-sided error of the statement that it differs at all."""
@@ -20,7 +20,7 @@ LEVEL_BAND = 0.12
 """Its level may shift by this ratio while both sides are measured. Pairs are close in time, so less
 than that hardly touches their ratios."""
 BOTH_BANDS = 0.05, 0.10
-"""The same where the job's own level shifts with it: of the control, and of the job. A program that
+"""The same if the job's own level shifts with it: of the control, and of the job. A program that
 took one core of two from a job of two ranks cost either 10 to 20 %."""
 LEAST_AFTER = 2
 """Pairs on either side of a shift: one alone is a burst."""

@@ -84,7 +84,7 @@ class Paired:
         ]
 
     def efficiency(self, slots: Sequence[SlotValue]) -> Centre | None:
-        """Each pair by its own anchor, by the usual one where it has none."""
+        """Each pair by its own anchor, by the usual one if it has none."""
         known = [slot.solo_samples_per_s for slot in slots if slot.arm == "base"]
         usual = median(known)
         if usual is None:

@@ -1,7 +1,7 @@
 """How long the dataset takes per batch, measured where it happens: inside the loader's workers.
 
 Forked workers install the hook and write into a small file of their own, which the rank adds up at
-the end. Where checkouts are compared they leave what they have imported beside it. Workers that
+the end. If checkouts are compared they leave what they have imported beside it. Workers that
 start by spawn do neither, and then nothing is known (never zero). Without workers the training
 thread fetches by itself: what that costs its steps tell, and no hook is needed.
 """
@@ -63,7 +63,7 @@ class FetchHooks:
             taps.wrap(getattr(torch_fetch, name), "fetch", self._around)
 
     def cost(self, dataset_id: int) -> FetchCost | None:
-        """What fetching from a dataset cost so far; None where no worker told."""
+        """What fetching from a dataset cost so far; None if no worker told."""
         total = np.zeros(5)
         for path in self._folder.glob(f"fetch-{self._rank}-*"):
             table = np.fromfile(path, dtype=np.float64)

@@ -51,11 +51,11 @@ class LoaderHooks:
         self._unfinished: set[Hashable] = set()
         self._listeners: Sequence[tuple[Listener, Make]] = ()
         self.on_pass: Callable[[Source], None] = _nobody
-        """Called where a pass is made."""
+        """Called when a pass is made."""
         self.on_first: Callable[[Source], None] = _nobody
         """Called before the first batch of a pass is fetched."""
         self.on_end: Callable[[Source], None] = _nobody
-        """Called where a pass has come to its end."""
+        """Called when a pass has come to its end."""
         self.iterators: dict[Hashable, Any] = {}
         """The newest real iterator of each loader."""
         self.loaders: dict[Hashable, Any] = {}
@@ -217,7 +217,7 @@ class LoaderHooks:
         return next_batch
 
     def _replaying(self, original: Any) -> Any:
-        """Where batches come from memory, but for those of an evaluation.
+        """While batches come from memory, but for those of an evaluation.
 
         In every step: as few calls as can be.
         """

@@ -28,7 +28,7 @@ class Source:
         self.loader = loader
         """None: the iterator was made before the probe came."""
         self.counts: deque[int | None] = deque()
-        """Samples of the batches that are under way, where the indices tell them."""
+        """Samples of the batches that are under way, if the indices tell them."""
         self.counted = False
         """They did for the last batch."""
         self.batches = 0
@@ -68,7 +68,7 @@ def pass_length(loader: Any) -> int | None:
 
 
 def under_way(iterator: Any) -> int:
-    """Batches that workers have been asked for and have not made yet; 0 where that is not known."""
+    """Batches that workers have been asked for and have not made yet; 0 if that is not known."""
     asked = getattr(iterator, "_tasks_outstanding", 0)
     made = getattr(iterator, "_worker_result_queue", None)
     pinned = getattr(iterator, "_data_queue", None)

@@ -69,7 +69,7 @@ class SaveHooks:
 
 
 def path_of(f: Any) -> str | None:
-    """Absolute path of what torch.save was given; None where it is no file."""
+    """Absolute path of what torch.save was given; None if it is no file."""
     if isinstance(f, str | os.PathLike):
         return _absolute(f)
     name = getattr(f, "name", None)

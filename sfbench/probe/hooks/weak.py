@@ -17,7 +17,7 @@ class WeakTable(Generic[T]):
         self._alive: dict[int, Any] = {}
 
     def get(self, owner: Any) -> T | None:
-        """The value of an object, None where it has none."""
+        """The value of an object, None if it has none."""
         return self.by_id.get(id(owner))
 
     def put(self, owner: Any, value: T) -> T:

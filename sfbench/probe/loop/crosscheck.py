@@ -31,13 +31,13 @@ class CrossChecked:
 
     loop: Loop
     note: str = ""
-    """Where they disagree, what is believed."""
+    """If they disagree, what is believed."""
 
 
 def cross_check(
     loop: Loop, events: Sequence[Event], *, by_index: bool, world_size: int
 ) -> CrossChecked:
-    """Count what the model is given (``loop.trained``) where the loader's count is not that.
+    """Count what the model is given (``loop.trained``) if the loader's count is not that.
 
     ``by_index``: the loader's count comes from the indices that the batch sampler gave out, which
     the model's input seldom knows better: it may be flattened, packed or transposed.

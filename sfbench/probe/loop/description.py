@@ -98,7 +98,7 @@ def gives(info: LoopInfo, global_batch: int, world_size: int) -> bool:
     """Whether a loop's batches are those of a global batch that was asked for."""
     seen = info.batch_per_fetch * world_size
     if info.samples_from == "model-input" and info.fetches_per_step > 1:
-        # Of single samples, or where one rank reads for all, a step's are compared.
+        # Of single samples, or if one rank reads for all, a step's are compared.
         return round(seen * info.fetches_per_step) % global_batch == 0
     return round(seen) == global_batch
 

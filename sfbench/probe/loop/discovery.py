@@ -1,6 +1,6 @@
 """Finds the step in the first events of a run. Pure.
 
-A *group* is what repeats: fetches and forwards, then updates; where every k-th one of those
+A *group* is what repeats: fetches and forwards, then updates; if every k-th one of those
 fetches, k of them (each batch is used for k updates). The step is one period of the
 *anchor*, the optimizer that is updated least often (a generator trained once per five critic
 updates), and among equals the last one of a group. Training loaders are those that were fetched
@@ -37,7 +37,7 @@ class Loop:
     infers: bool = False
     """Without a loader: forwards without gradients are part of the loop, no validation."""
     model: Hashable
-    """Without a loader, or ``trained``: the model whose inputs count; None where unknown."""
+    """Without a loader, or ``trained``: the model whose inputs count; None if unknown."""
     trained: bool = False
     """Samples are those that the model is given, although there is a loader."""
 
@@ -124,7 +124,7 @@ def _infers(events: Sequence[Event]) -> bool:
 
 
 def _merged(groups: list[_Group]) -> list[_Group]:
-    """One group per fetching one, where these come at equal distances of two or more."""
+    """One group per fetching one, if these come at equal distances of two or more."""
     places = [place for place, group in enumerate(groups) if group.loaders]
     distances = {after - place for place, after in pairwise(places)}
     if len(distances) != 1 or not all(group.main for group in groups):

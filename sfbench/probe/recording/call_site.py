@@ -29,7 +29,7 @@ class CallSite:
         self._own: dict[CodeType, bool] = {}
 
     def line(self) -> str:
-        """``file.py:12``; empty where no frame belongs to the script."""
+        """``file.py:12``; empty if no frame belongs to the script."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             line = self.line_of(frame)
@@ -39,7 +39,7 @@ class CallSite:
         return ""
 
     def line_of(self, frame: FrameType) -> str:
-        """The same of one frame; empty where it does not belong to the script."""
+        """The same of one frame; empty if it does not belong to the script."""
         if not self._is_own(frame.f_code):
             return ""
         return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

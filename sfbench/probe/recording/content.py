@@ -28,9 +28,9 @@ class Prints:
     """Checksums of a batch."""
 
     contents: list[int]
-    """One per sample; a single one where the batch cannot be taken apart."""
+    """One per sample; a single one if the batch cannot be taken apart."""
     labels: list[int]
-    """Of each sample's whole numbers; empty where it has none."""
+    """Of each sample's whole numbers; empty if it has none."""
     whole: bool
     """The batch could not be taken apart."""
 

@@ -139,7 +139,7 @@ class SyncWatch:
             self._open = not all(count.closed for count in self.counts.values())
 
     def superfluous(self) -> int:
-        """Backward passes of most updates, where each of several averages gradients; else 0."""
+        """Backward passes of most updates, if each of several averages gradients; else 0."""
         for count in self.counts.values():
             if len(count.windows) > 1 and all(len(set(window)) == 1 for window in count.windows):
                 usual = Counter(window.synced for window in count.windows).most_common(1)[0][0]

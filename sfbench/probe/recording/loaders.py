@@ -56,7 +56,7 @@ class _Pass:
         return self.source.batches
 
     def numbers(self) -> list[int]:
-        """The indices of the last batch; empty where they are not known."""
+        """The indices of the last batch; empty if they are not known."""
         place = self.source.batches + self.source.drained - 1
         return _numbers(self.source.order[place]) if place < len(self.source.order) else []
 
@@ -140,7 +140,7 @@ class LoaderWatch:
     def loaders(self) -> tuple[Loader, ...]:
         """All loaders that gave at least one batch, in the order of their first pass.
 
-        Where there was none: what the model was given.
+        If there was none: what the model was given.
         """
         found = tuple(_loader(seen, self._trains(key)) for key, seen in self._seen.items())
         return found or ((self._inputs,) if self._inputs is not None else ())
@@ -201,7 +201,7 @@ class LoaderWatch:
         return next_batch
 
     def _watched(self, original: Any, iterator: Any, now: _Pass) -> Any:
-        """The next batch, where more than its number is of interest."""
+        """The next batch, if more than its number is of interest."""
         if self._ends_here(now):
             frame = caller()
             if calls_by_for(frame):

@@ -79,7 +79,7 @@ class FileWatch:
         self._write(path, appends=False, saved=True)
 
     def written(self, *, ended: bool) -> tuple[Written, ...]:
-        """All files that were opened for writing; with sizes and times where all has ended."""
+        """All files that were opened for writing; with sizes and times if all has ended."""
         written = self._written.values()
         return tuple(_as_it_is(w) if ended else w for w in written)
 
@@ -135,7 +135,7 @@ class FileWatch:
         return self.setup and len(self._reads) < _MOST_READ
 
     def _seen(self, work: Callable[[], Any], file: Any, writes: bool, mode: str) -> Any:
-        """Do it, and note it: a read with the time before it, a write only where it succeeded."""
+        """Do it, and note it: a read with the time before it, a write only if it succeeded."""
         path, at_s = _absolute(file), time.time()
         try:
             value = work()

@@ -59,7 +59,7 @@ def weight_sums(
 ) -> tuple[float | None, float | None]:
     """Checksums of the trained parameters that DDP keeps equal, and of those outside any DDP model.
 
-    Without DDP the first one is over all. None where there are no such parameters; sharded ones
+    Without DDP the first one is over all. None if there are no such parameters; sharded ones
     are left out, since each rank holds others.
     """
     models = list(models)

@@ -39,7 +39,7 @@ LOOK_S = 4.0
 SURE_S = 0.2
 """How long a rank has to be seen elsewhere."""
 FORWARD_S = 2.0
-"""The same where it is in a forward, and in the same one."""
+"""The same if it is in a forward, and in the same one."""
 _PAUSE_S = 0.002
 _KINDS = 64
 """Kinds of sync points that are looked at when they first come up."""

@@ -59,7 +59,7 @@ def _parts_of_object(batch: Any) -> Sequence[Any]:
 def samples_in(batch: Any) -> int:
     """The leading dimension that most tensors share, among equals the first; 0 without any.
 
-    A dimension of 1 counts only where there is no other: it is seldom a batch. In every step of
+    A dimension of 1 counts only if there is no other: it is seldom a batch. In every step of
     some loops: batches of the usual kinds are looked into without a further call.
     """
     sizes: dict[int, int] = {}
@@ -81,7 +81,7 @@ def samples_in(batch: Any) -> int:
 
 
 def elements_in(batch: Any) -> int:
-    """Numbers in all tensors of a batch. Where batches are of unlike length in every step: those of
+    """Numbers in all tensors of a batch. If batches are of unlike length in every step: those of
     the usual kinds are looked into without a further call."""
     total, parts = 0, [batch]
     while parts:

@@ -94,7 +94,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def room_for_double(memory: Memory, peak: int) -> str | None:
-    """Why twice the batch would not fit where the batch itself takes ``peak``; None: it would.
+    """Why twice the batch would not fit if the batch itself takes ``peak``; None: it would.
 
     What a step takes above what stays between two steps goes with its batch.
     """
@@ -108,7 +108,7 @@ def room_for_double(memory: Memory, peak: int) -> str | None:
 
 
 def host_free_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
-    """What the host, and this process's control group, have left; 0 where neither tells."""
+    """What the host, and this process's control group, have left; 0 if neither tells."""
     free = [n for n in (_available(meminfo), _left_in(cgroup)) if n is not None]
     return min(free, default=0)
 

@@ -1,6 +1,6 @@
 """What the tool takes of a device's memory for itself, and what becomes of a lack of it.
 
-It is told beforehand where that can be, on all ranks alike, and where it cannot all ranks leave the
+It is told beforehand if that can be, on all ranks alike, and if it cannot all ranks leave the
 rung out together, with the reason. What a script runs out of while the tool holds memory that the
 script had not asked for is the tool's doing too: what was measured before is the result then.
 """

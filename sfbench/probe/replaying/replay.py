@@ -20,7 +20,7 @@ class RungReplay:
     def __init__(self, trains: Callable[[Hashable], bool]) -> None:
         self._trains = trains
         self.ring: Ring | None = None
-        """Set where rungs will need it; batches are copied from then on."""
+        """Set if rungs will need it; batches are copied from then on."""
         self.active = False
         self.discovering = True
         self.fingerprints: list[float] = []

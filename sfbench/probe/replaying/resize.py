@@ -12,7 +12,7 @@ SCALES: dict[Rung, float] = {"half": 0.5, "double": 2.0}
 
 
 def resized(batch: Any, samples: int, rung: str) -> Any | None:
-    """A batch of ``samples * SCALES[rung]`` samples, or None where it cannot be made.
+    """A batch of ``samples * SCALES[rung]`` samples, or None if it cannot be made.
 
     Tensors and lists whose length is the number of samples are cut or repeated; whatever else a
     batch holds stays as it is. At least one tensor has to have changed.

@@ -49,7 +49,7 @@ class _Entry:
         """Makes the batch as the loader gave it."""
 
     def resized(self, rung: Rung) -> Any | None:
-        """The pristine batch cut or joined; None where that cannot be."""
+        """The pristine batch cut or joined; None if that cannot be."""
         return resized(self._pristine, samples_in(self._pristine), rung)
 
 
@@ -117,12 +117,12 @@ class Ring:
         self._start = start
         self.serving.update(self._kept)
         if rung in SCALES:
-            self.resize(rung)  # nothing new, where that was asked before
+            self.resize(rung)  # nothing new, if that was asked before
             for key, kept in self._kept.items():
                 self.serving[key] = self._resized.get((key, rung)) or kept
 
     def resize(self, rung: Rung) -> str | None:
-        """Cut or join the batches for a rung; the reason where there is no memory for that."""
+        """Cut or join the batches for a rung; the reason if there is no memory for that."""
         try:
             for key, kept in self._kept.items():
                 if (key, rung) not in self._resized:
