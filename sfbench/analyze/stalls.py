@@ -270,10 +270,8 @@ def _taken_off(steps: pd.DataFrame, groups: Sequence[_Group]) -> pd.DataFrame:
         return steps
     own = pd.Series(_sizes(steps, groups), index=steps.index)
     together = steps["rung"].isin(TOGETHER) & (steps["rung"] != "unsynced")
-    block = [steps["launch"], steps["rank"], steps["block"]]
-    # By place in the block: a rank's own turns alone put its count of steps ahead of others'.
-    place = steps["step"] - steps.groupby(block)["step"].transform("min")
-    all_ = own.groupby([steps["launch"], steps["block"], place]).transform("max")
+    at_once = own.where(together, 0.0)
+    all_ = at_once.groupby([steps["launch"], steps["job_step"]]).transform("max")
     stall_s = np.minimum(np.where(together, all_, own), MOST * steps["step_s"])
     return steps.assign(step_s=steps["step_s"] - stall_s, stall_s=stall_s)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,10 +99,15 @@ def true_step_s(job: Job, devices: int, period: int, seed: int = 0) -> float:
 
 
 def swept(
-    job: Job, seed: int, *, launches: int = 3, seconds: float = 10.0
+    job: Job,
+    seed: int,
+    *,
+    launches: int = 3,
+    seconds: float = 10.0,
+    counts: Sequence[int] = (1, 2),
 ) -> tuple[Analysis, tuple[Diagnosis, ...]]:
-    """A whole sweep at 1 and 2 devices, analyzed and diagnosed."""
-    plans = [(devices, round_) for round_ in range(launches) for devices in (1, 2)]
+    """A whole sweep, analyzed and diagnosed."""
+    plans = [(devices, round_) for round_ in range(launches) for devices in counts]
     made = [
         replace(found, plan=replace(found.plan, round=round_))
         for index, (devices, round_) in enumerate(plans)

@@ -64,6 +64,21 @@ def test_rank_period_and_cost_are_found_at_one_device_and_at_two(
     assert holds(analysis.points[1].efficiency, truths[0] / truths[1])
 
 
+@pytest.mark.parametrize("devices", [4, 8])
+def test_turns_alone_that_put_counts_of_steps_apart_change_no_figure(devices: int) -> None:
+    job = Job(stall=every(0.25, 10), compute=1.0)
+    analysis, diagnoses = swept(job, seed=1, seconds=6.0, counts=(devices,))
+
+    stall, point = only(analysis.points[0].stalls), analysis.points[0]
+    assert (stall.rank, stall.period_steps, stall.sure) == (0, 10, True)
+    assert stall.size_s.value == pytest.approx(0.25, rel=0.02)
+    assert point.step_s is not None
+    assert point.step_s.value == pytest.approx(true_step_s(job, devices, 10), rel=0.03)
+    assert not [text for text in point.warnings if "only some ranks" in text]
+    assert named(diagnoses, devices).rank == 0
+    assert [d.id for d in diagnoses if d.severity == "bottleneck"] == ["periodic-stall"]
+
+
 def test_shares_with_stalls_sum_to_the_whole_step() -> None:
     analysis, _ = swept(Job(stall=every(0.25, 10)), seed=2, seconds=4.0)
     shares = analysis.points[1].time_share
