@@ -81,7 +81,7 @@ class State:
         self.updates = UpdateHooks(self.pulse, self.flow, self.clock, calls.due)
         self.models = ModelHooks(self.pulse)
         self.saves = SaveHooks(calls.ask, self.rank, allow=job.probe.allow_saves)
-        self.collectives = CollectiveHooks(CallSite(job.root).line)
+        self.collectives = CollectiveHooks(CallSite(job.root).line, self.flow.later)
         self.fetching = FetchHooks(Path(job.launch_dir), self.rank, job.code)
         self.loads = LoadMeter(self.clock)
         self.late = LateSteps(self.rank, self.pulse, CallSite(job.root), lambda: self.flow.ended)

@@ -39,7 +39,9 @@ NODE_ADDRESS = "SFBENCH_NODE_ADDRESS"
 # by a clock that all ranks of a host share; between_s the script's own time from there to the first
 # fetch or forward, without other_s; the others are seconds after host_s (nan: no such forward).
 # saved_s is what saving took of other_s; pass_started is the number of
-# passes over the training data that began.
+# passes over the training data that began. before_backward_s is the script's own time from the last
+# forward to its backward, after_backward_s that from the last backward to the update, met_s what it
+# spent of these two and of the time between steps in collectives of its own (in no rank's own step).
 # elements: numbers in the tensors of the step's batches, on measured steps, where batches are of
 # unlike length; else 0.
 STEP_COLUMNS = (
@@ -47,7 +49,7 @@ STEP_COLUMNS = (
     "start_s", "step_s", "data_wait_s", "other_s", "samples",
     "forward_s", "update_s",
     "host_s", "between_s", "forward_began_s", "forward_ended_s", "update_ended_s",
-    "saved_s", "pass_started",
+    "saved_s", "pass_started", "before_backward_s", "after_backward_s", "met_s",
     "elements",
 )  # fmt: skip
 

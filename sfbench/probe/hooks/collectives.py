@@ -11,13 +11,14 @@ from __future__ import annotations
 import inspect
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from sfbench.common.schema import OwnCollective
+from sfbench.probe.hooks.events import Event, Met
 from sfbench.probe.hooks.taps import Taps
 
 _IN_PLACE = (
@@ -39,6 +40,10 @@ PAIRWISE = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 below of a group; ``P2POp`` compares functions by identity, so they stay as they are."""
 _GROUP_METHODS = ("send", "recv", "recv_anysource")
 
+_now = time.perf_counter
+_new: Any = tuple.__new__
+"""Makes a named tuple without a Python call."""
+
 EVERY_STEP = 0.5
 """Collectives that come less often per step are the set-up's, or come now and then."""
 
@@ -46,8 +51,11 @@ EVERY_STEP = 0.5
 class CollectiveHooks:
     """Stands in for the functions of ``torch.distributed`` that make ranks meet."""
 
-    def __init__(self, line: Callable[[], str] = str) -> None:
-        """``line`` tells the script's line that runs."""
+    def __init__(
+        self, line: Callable[[], str] = str, told: MutableSequence[Event] | None = None
+    ) -> None:
+        """``line`` tells the script's line that runs; ``told`` takes when ranks have met."""
+        self._told = told
         self.local = False
         """While true, nothing is sent."""
         self.bytes_sent = 0
@@ -68,19 +76,21 @@ class CollectiveHooks:
 
     def _around(self, name: str) -> Callable[[Any], Any]:
         def make(original: Any) -> Any:
-            signature = inspect.signature(original)
+            signature, told = inspect.signature(original), self._told
 
             def collective(*args: Any, **kwargs: Any) -> Any:
                 # Scripts keep what they import: this asks at each call, and is never exchanged.
                 if self.local:
                     return _local(name, signature.bind(*args, **kwargs))
-                if not self.listens:
-                    return original(*args, **kwargs)
-                sent = nbytes_of(args, kwargs)
-                self.bytes_sent += sent
-                began = time.perf_counter()
+                began = _now()
                 answer = original(*args, **kwargs)
-                self._note((name, self._line()), time.perf_counter() - began, sent)
+                ended = _now()
+                if told is not None:
+                    told.append(_new(Met, (began, ended)))
+                if self.listens:
+                    sent = nbytes_of(args, kwargs)
+                    self.bytes_sent += sent
+                    self._note((name, self._line()), ended - began, sent)
                 return answer
 
             return collective

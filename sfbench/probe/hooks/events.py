@@ -48,6 +48,9 @@ class Update(NamedTuple):
     """Mark of the session's clock, made right after the update."""
     late: bool = False
     """The first one of an optimizer made after the loop was known, or after the last such one."""
+    backward_began: float = 0.0
+    """The last backward before it."""
+    backward_ended: float = 0.0
 
 
 class Excluded(NamedTuple):
@@ -57,4 +60,11 @@ class Excluded(NamedTuple):
     ended: float
 
 
-Event = Fetch | Forward | Update | Excluded
+class Met(NamedTuple):
+    """The script has met other ranks by a collective of its own."""
+
+    began: float
+    ended: float
+
+
+Event = Fetch | Forward | Update | Excluded | Met

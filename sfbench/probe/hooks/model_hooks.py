@@ -118,6 +118,7 @@ class ModelHooks:
             if pulse.in_step > 0.0:
                 row[IN_STEP] = pulse.in_step + IN_BACKWARD
             pulse.in_backward = True
+            pulse.backward_began = _now()
             try:
                 value = original(*args, **kwargs)
             finally:

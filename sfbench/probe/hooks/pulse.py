@@ -33,9 +33,10 @@ class Pulse:
     """One per rank."""
 
     __slots__ = (
-        "ask", "astray", "backward_ended", "backward_over", "begun", "forward_phase", "forwards",
-        "in_backward", "in_step", "joined", "joining", "main", "ordinary", "row",
-        "stepped_elsewhere", "stepping", "tell", "tell_apart", "update_began", "updates",
+        "ask", "astray", "backward_began", "backward_ended", "backward_over", "begun",
+        "forward_phase", "forwards", "in_backward", "in_step", "joined", "joining", "main",
+        "ordinary", "row", "stepped_elsewhere", "stepping", "tell", "tell_apart", "update_began",
+        "updates",
     )  # fmt: skip
 
     def __init__(self, row: MutableSequence[float]) -> None:
@@ -76,4 +77,5 @@ class Pulse:
         """Optimizers that stepped in another thread during backward, and their marks."""
         self.backward_over: Callable[[], None] = _nothing
         """Called by the thread that trains after one with such."""
+        self.backward_began = 0.0
         self.backward_ended = 0.0

@@ -144,7 +144,8 @@ class UpdateHooks:
             pulse.stepping = False
             key = id(optimizer)
             # A backward inside the update: the optimizer was given a closure.
-            began = max(pulse.update_began, pulse.backward_ended)
+            back, done = pulse.backward_began, pulse.backward_ended
+            began = max(pulse.update_began, done)
             pulse.updates = count = pulse.updates + 1
             pulse.in_step, pulse.begun, pulse.forward_phase = 0.0, True, True
             row[IN_STEP] = -count
@@ -158,7 +159,7 @@ class UpdateHooks:
                     tell(apart.popleft())
                 pulse.astray = 0
                 at = ended if on_host else mark()
-                tell(_new(Update, (key, began, ended, at, False)))
+                tell(_new(Update, (key, began, ended, at, False, back, done)))
                 flow.ended = steps = flow.ended + 1
                 row[STEPS] = steps
                 left[0] = rest = left[0] - 1
@@ -174,7 +175,7 @@ class UpdateHooks:
                 pulse.astray = 0 if key == anchor else pulse.astray + 1
                 late = self._is_late(key, optimizer)
                 at = ended if on_host else mark()
-                ask(Update(key, began, ended, at, late))
+                ask(Update(key, began, ended, at, late, back, done))
 
         self._tell = uncompiled(after_step)
         return after_step

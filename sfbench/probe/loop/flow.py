@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from sfbench.probe.hooks.events import Event, Excluded, Fetch, Forward, Update
+from sfbench.probe.hooks.events import Event, Excluded, Fetch, Forward, Met, Update
 from sfbench.probe.loop.discovery import Loop, enough, find_loop
+from sfbench.probe.loop.own_time import Inside, Span, inside
 
 UPDATES_ASTRAY = 48
 """After so many updates by others alone, the optimizer that ended steps is no longer in use."""
@@ -30,6 +31,7 @@ class HostTimes(NamedTuple):
     """Of ``other_s``, what was spent on saving."""
     passes: int = 0
     """Passes over the training data that began."""
+    inside: Inside = Inside()
 
 
 class StepEnd(NamedTuple):
@@ -61,6 +63,7 @@ class _Sums:
     forward_ended: float = 0.0
     saved_s: float = 0.0
     passes: int = 0
+    met: list[Met] = field(default_factory=list)
 
 
 class Flow:
@@ -227,6 +230,8 @@ class Flow:
             self._forward(event, loop)  # type: ignore[arg-type]
         elif kind is Update:
             self._update(event, loop)  # type: ignore[arg-type]
+        elif kind is Met:
+            self._sums.met.append(event)  # type: ignore[arg-type]
         else:
             self._exclude(event)  # type: ignore[arg-type]
 
@@ -353,10 +358,11 @@ class Flow:
 
     def _host_times(self, sums: _Sums, update: Update) -> HostTimes:
         began = update.began if self.step_began is None else self.step_began
-        self.step_began = update.ended
+        self.step_began, between_s = update.ended, sums.between_s or 0.0
+        before = Span(began, began + sums.other_s + between_s)
         return HostTimes(
-            began, sums.between_s or 0.0, sums.forward_began, sums.forward_ended, update.ended,
-            sums.saved_s, sums.passes,
+            began, between_s, sums.forward_began, sums.forward_ended, update.ended,
+            sums.saved_s, sums.passes, inside(before, sums.forward_ended, update, sums.met),
         )  # fmt: skip
 
     def _is_anchor(self, event: Update, loop: Loop) -> bool:

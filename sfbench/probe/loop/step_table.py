@@ -112,4 +112,5 @@ def _on_host(times: HostTimes) -> tuple[float, ...]:
         times.update_ended - times.began,
         times.saved_s,
         times.passes,
+        *times.inside,
     )
