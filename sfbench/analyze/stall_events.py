@@ -1,7 +1,8 @@
-"""Where ranks stalled: the single long times between steps, before they are joined by a rule.
+"""Where ranks stalled: the single long times of their own, before they are joined by a rule.
 
-A rank's own time from its update to its next fetch, and from that to its forward, is hardly
-anything in an ordinary step, and waits for nobody. If it is long the rank stalls, whatever the
+A rank's own time from its update to its next fetch, from that to its forward, and from there to the
+update without the backward, is hardly anything in an ordinary step, and waits for nobody but in
+collectives of the script's own, which are taken off. If it is long the rank stalls, whatever the
 rung. Evaluation and saving, which hooks see, are told in columns of their own.
 """
 
@@ -61,7 +62,28 @@ def pass_starts(steps: pd.DataFrame) -> pd.DataFrame:
     return steps.loc[here, ["launch", "rank", "step"]]
 
 
+def after_backward_s(launches: Sequence[MeasuredLaunch], steps: pd.DataFrame) -> Array:
+    """What each step's time after the backward has beyond the usual: others wait a step later."""
+    if _on_device(launches):
+        return np.zeros(len(steps))
+    after = steps["after_backward_s"].to_numpy(dtype=np.float64)
+    beyond: Array = np.maximum(0.0, after - _median(steps, after))
+    return beyond
+
+
 def _own_s(launches: Sequence[MeasuredLaunch], steps: pd.DataFrame) -> Array:
+    own = _before_forward_s(launches, steps)
+    if _on_device(launches):  # the host may wait there for the device, and that for other ranks
+        return own
+    before, after, met = (
+        steps[name].to_numpy(dtype=np.float64)
+        for name in ("before_backward_s", "after_backward_s", "met_s")
+    )
+    whole: Array = np.maximum(0.0, own + before + after - met)
+    return whole
+
+
+def _before_forward_s(launches: Sequence[MeasuredLaunch], steps: pd.DataFrame) -> Array:
     between = steps["between_s"].to_numpy(dtype=np.float64)
     fetches = [m.record.loop.fetches_per_step for m in launches if m.record is not None]
     if not fetches or max(fetches) > ONE_FETCH:

@@ -19,6 +19,7 @@ import pandas as pd
 from sfbench.analyze.intervals import Array
 from sfbench.analyze.periods import MIN_TIMES, Rule, find_rule, per_step, size_interval
 from sfbench.analyze.stall_events import (
+    after_backward_s,
     evaluation_events,
     lengths,
     own_events,
@@ -101,10 +102,11 @@ def find_stalls(launches: Sequence[MeasuredLaunch], steps: pd.DataFrame) -> Stal
         for kind, events in _outside(steps).items()
         for group in _groups(events, facts)
     ]
+    mine = [group for group, _ in inside]
     return Stalls(
         found=(*(stall for _, stall in inside), *outside),
         per_step_s=_sum([stall.per_step_s for _, stall in inside]),
-        steps=_taken_off(steps, [group for group, _ in inside]),
+        steps=_taken_off(steps, mine, after_backward_s(launches, steps)) if mine else steps,
     )
 
 
@@ -264,16 +266,31 @@ def _apart(steps: pd.DataFrame, groups: Sequence[tuple[_Group, StallKind]]) -> p
     )
 
 
-def _taken_off(steps: pd.DataFrame, groups: Sequence[_Group]) -> pd.DataFrame:
-    """Where ranks run together a stall of one is one of all."""
-    if not groups:
-        return steps
+def _taken_off(steps: pd.DataFrame, groups: Sequence[_Group], after_s: Array) -> pd.DataFrame:
+    """Where ranks run together a stall of one is one of all.
+
+    Others wait for what comes after a backward (``after_s``) in the step after it.
+    """
     own = pd.Series(_sizes(steps, groups), index=steps.index)
     together = steps["rung"].isin(TOGETHER) & (steps["rung"] != "unsynced")
-    at_once = own.where(together, 0.0)
-    all_ = at_once.groupby([steps["launch"], steps["job_step"]]).transform("max")
-    stall_s = np.minimum(np.where(together, all_, own), MOST * steps["step_s"])
+    late = pd.Series(np.minimum(own, after_s), index=steps.index)
+    early = own - late
+    at_once = _of_all(steps, early.where(together, 0.0))
+    lost = early.where(~together, at_once) + late + _waited(steps, late.where(together, 0.0))
+    stall_s = np.minimum(lost, MOST * steps["step_s"])
     return steps.assign(step_s=steps["step_s"] - stall_s, stall_s=stall_s)
+
+
+def _of_all(steps: pd.DataFrame, own: pd.Series[float]) -> pd.Series[float]:
+    """The longest of all ranks at the same step of the job."""
+    return own.groupby([steps["launch"], steps["job_step"]]).transform("max")
+
+
+def _waited(steps: pd.DataFrame, late: pd.Series[float]) -> pd.Series[float]:
+    """What each rank waits for those that were later after the backward of the step before."""
+    waits: pd.Series[float] = _of_all(steps, late).sub(late)
+    rank = [steps["launch"], steps["rank"], steps["block"]]
+    return waits.groupby(rank).shift(1, fill_value=0.0).where(steps["turn"] < 0, 0.0)
 
 
 def _sizes(steps: pd.DataFrame, groups: Sequence[_Group]) -> Array:

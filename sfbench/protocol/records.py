@@ -41,7 +41,7 @@ NODE_ADDRESS = "SFBENCH_NODE_ADDRESS"
 # saved_s is what saving took of other_s; pass_started is the number of
 # passes over the training data that began. before_backward_s is the script's own time from the last
 # forward to its backward, after_backward_s that from the last backward to the update, met_s what it
-# spent of these two and of the time between steps in collectives of its own (in no rank's own step).
+# spent of these two and of the time between steps in collectives of its own.
 # elements: numbers in the tensors of the step's batches, on measured steps, where batches are of
 # unlike length; else 0.
 STEP_COLUMNS = (

@@ -80,6 +80,17 @@ def test_evaluation_without_a_loader_of_its_own_is_told_from_training(tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["before-update", "barrier"])
+def test_the_rank_that_stops_is_named_wherever_others_wait(kind: str, tmp_path: Path) -> None:
+    result = sweep(tmp_path, kind, devices=(2,), seconds=5.0, rounds=1)
+
+    stall = largest(result.points[0])
+    assert (stall.kind, stall.rank, stall.period_steps) == ("other", 0, 10)
+    assert stall.size_s.value == pytest.approx(0.25, rel=0.1)
+    assert re.fullmatch(r"stalling.py:\d+", stall.line)
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.kind)
 def test_rate_rank_period_and_kind_are_those_of_the_job(job: StallingJob, tmp_path: Path) -> None:

@@ -78,15 +78,29 @@ def evaluate(net: DistributedDataParallel, *, own_loader: bool) -> None:
 def work_between_steps(net: DistributedDataParallel, n: int, folder: str) -> float:
     """What comes every so many steps, on rank 0; seconds of it outside of the training loop."""
     began = time.perf_counter()
-    if KIND == "stop" and n % 10 == 0:
+    if KIND in ("stop", "barrier") and n % 10 == 0:
         draw()
-    if KIND in ("none", "stop", "epoch", "bursts"):
+    if KIND in ("none", "stop", "epoch", "bursts", "before-update", "barrier"):
         return 0.0
     if KIND in ("eval", "eval-loader") and n % 25 == 0:
         evaluate(net, own_loader=KIND == "eval-loader")
     elif KIND == "save" and n % 20 == 0:
         save({"weights": torch.zeros(25_000_000)}, folder)
     return time.perf_counter() - began
+
+
+def update(optimizer: torch.optim.Optimizer, n: int) -> None:
+    if KIND == "before-update" and dist.get_rank() == 0 and n % 10 == 9:
+        draw()
+    optimizer.step()
+
+
+def on_all_ranks(chance: random.Random) -> None:
+    """What comes after each step."""
+    if KIND == "barrier":
+        dist.barrier()
+    elif KIND == "bursts" and chance.random() < 0.02:
+        time.sleep(0.05 * chance.random())
 
 
 def train(folder: str) -> None:
@@ -106,12 +120,11 @@ def train(folder: str) -> None:
             loss = net(batch).square().mean()
             optimizer.zero_grad()
             loss.backward()
-            optimizer.step()
+            update(optimizer, n)
             n += 1
             if rank == 0:
                 outside_s += work_between_steps(net, n, folder)
-            if KIND == "bursts" and chance.random() < 0.02:
-                time.sleep(0.05 * chance.random())
+            on_all_ranks(chance)
             if STEPS and n >= STEPS:
                 break
         if KIND == "epoch":

@@ -30,6 +30,8 @@ class Job:
     noise: float = 0.03
     stall: Callable[[int, int], float] = lambda rank, step: 0.0
     """Rank, its own step -> seconds that it stops before that step."""
+    after_backward: bool = False
+    """It stops after that step's backward instead: others wait in the next one."""
     burst: float = 0.0
     """Part of the steps in which another program takes ``burst_s``."""
     burst_s: float = 0.05
@@ -43,16 +45,20 @@ def simulated(job: Job, devices: int, index: int, seed: int, seconds: float) -> 
     now, counts, rows = 0.0, [0] * devices, []
     command = pace.send(BlockFacts(now_s=0.0, step_s=(), samples=0.0))
     while command.kind != DONE:
-        took = []
+        took, waits = [], [0.0] * devices
         for place in range(command.skip + command.steps):
             times = _step(job, devices, RUNGS[command.rung], command, counts, rng)
+            if job.after_backward:
+                times, waits = _late(job, times, waits, counts, command)
             for rank, (step_s, own_s) in times.items():
                 measured = command.block >= 0 and place >= command.skip
                 values = {
                     "rank": rank, "step": counts[rank], "block": command.block,
                     "cycle": command.cycle, "rung": command.rung, "turn": command.turn,
                     "measured": measured, "start_s": now, "step_s": step_s, "samples": 8,
-                    "between_s": own_s, "forward_s": 0.3 * job.step_s,
+                    "between_s": OWN_S if job.after_backward else own_s,
+                    "after_backward_s": own_s - OWN_S if job.after_backward else 0.0,
+                    "forward_s": 0.3 * job.step_s,
                 }  # fmt: skip
                 row = dict.fromkeys(STEP_COLUMNS, 0.0) | values
                 rows.append(tuple(row[name] for name in STEP_COLUMNS))
@@ -84,6 +90,25 @@ def _step(
         slowest = max(work[rank] + stalls[rank] for rank in ranks) + sync
         return {rank: (slowest, OWN_S + stalls[rank]) for rank in ranks}
     return {rank: (work[rank] + stalls[rank], OWN_S + stalls[rank]) for rank in ranks}
+
+
+def _late(
+    job: Job,
+    times: dict[int, tuple[float, float]],
+    waits: list[float],
+    counts: list[int],
+    command: Command,
+) -> tuple[dict[int, tuple[float, float]], list[float]]:
+    """Times where ranks stop after the backward, and what each waits for in the next step."""
+    stops = {rank: job.stall(rank, counts[rank]) for rank in times}
+    together = RUNGS[command.rung] in ("train", "cached")
+    longest = max(stops.values())
+    late, after = {}, list(waits)
+    for rank, (step_s, own_s) in times.items():
+        without = step_s - (longest if together else stops[rank])
+        late[rank] = (without + stops[rank] + waits[rank], own_s)
+        after[rank] = longest - stops[rank] if together else 0.0
+    return late, after
 
 
 def true_step_s(job: Job, devices: int, period: int, seed: int = 0) -> float:

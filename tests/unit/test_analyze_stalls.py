@@ -79,6 +79,32 @@ def test_turns_alone_that_put_counts_of_steps_apart_change_no_figure(devices: in
     assert [d.id for d in diagnoses if d.severity == "bottleneck"] == ["periodic-stall"]
 
 
+def test_what_comes_after_the_backward_is_waited_for_a_step_later() -> None:
+    job = Job(stall=every(0.25, 10), compute=1.0, after_backward=True)
+    analysis, diagnoses = swept(job, seed=1, seconds=6.0)
+
+    stall, point = only(analysis.points[1].stalls), analysis.points[1]
+    assert (stall.rank, stall.period_steps, stall.sure) == (0, 10, True)
+    assert point.step_s is not None
+    assert point.step_s.value == pytest.approx(true_step_s(job, 2, 10), rel=0.03)
+    assert analysis.steps["step_s"].max() < 0.05
+    assert [d.id for d in diagnoses if d.severity == "bottleneck"] == ["periodic-stall"] * 2
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_waits_in_a_collective_of_the_script_s_own_does_not_stall(rank: int) -> None:
+    # GIVEN a barrier after the update, at which all ranks wait for one
+    at = every(0.25, 10, rank=None)
+    launches = [simulated(Job(stall=at), 2, index, 6, 4.0) for index in range(3)]
+    launches = [
+        with_column(launch, "met_s", lambda who, step: at(who, step) if who != rank else 0.0)
+        for launch in launches
+    ]
+    analysis, _ = of_launches(launches)
+
+    assert only(analysis.points[0].stalls).rank == rank
+
+
 def test_shares_with_stalls_sum_to_the_whole_step() -> None:
     analysis, _ = swept(Job(stall=every(0.25, 10)), seed=2, seconds=4.0)
     shares = analysis.points[1].time_share

@@ -9,7 +9,8 @@ import pytest
 
 from sfbench.probe.hooks.events import Excluded, Fetch, Forward, Update
 from sfbench.probe.loop.discovery import Loop
-from sfbench.probe.loop.flow import UPDATES_ASTRAY, Flow, HostTimes, StepEnd
+from sfbench.probe.loop.flow import UPDATES_ASTRAY, Flow, StepEnd
+from sfbench.probe.loop.own_time import HostTimes
 
 
 @dataclass

@@ -9,29 +9,10 @@ from typing import Any, NamedTuple
 
 from sfbench.probe.hooks.events import Event, Excluded, Fetch, Forward, Met, Update
 from sfbench.probe.loop.discovery import Loop, enough, find_loop
-from sfbench.probe.loop.own_time import Inside, Span, inside
+from sfbench.probe.loop.own_time import HostTimes, Span, inside
 
 UPDATES_ASTRAY = 48
 """After so many updates by others alone, the optimizer that ended steps is no longer in use."""
-
-
-class HostTimes(NamedTuple):
-    """When a step's parts began and ended on the host, in ``time.perf_counter()`` seconds."""
-
-    began: float = 0.0
-    """The update before it had ended, or the block had begun."""
-    between_s: float = 0.0
-    """From there to the first fetch or forward: the script's own time between two steps."""
-    forward_began: float = 0.0
-    """The first training forward; 0 without any."""
-    forward_ended: float = 0.0
-    """The last one."""
-    update_ended: float = 0.0
-    saved_s: float = 0.0
-    """Of ``other_s``, what was spent on saving."""
-    passes: int = 0
-    """Passes over the training data that began."""
-    inside: Inside = Inside()
 
 
 class StepEnd(NamedTuple):
@@ -123,7 +104,7 @@ class Flow:
         self._settling = False
         self._by_fetch = True
         self._given_apart = 0
-        """Samples given to the model after a fetch from what is no training loader as yet."""
+        """Samples given to the model after a fetch from no training loader as yet."""
 
     def feed(self, event: Event) -> None:
         """Take the next event."""
@@ -230,8 +211,6 @@ class Flow:
             self._forward(event, loop)  # type: ignore[arg-type]
         elif kind is Update:
             self._update(event, loop)  # type: ignore[arg-type]
-        elif kind is Met:
-            self._sums.met.append(event)  # type: ignore[arg-type]
         else:
             self._exclude(event)  # type: ignore[arg-type]
 
@@ -260,11 +239,10 @@ class Flow:
                 take(fetches.popleft())
 
     def _fetched(self, event: Fetch) -> None:
-        if event.main:  # what another thread did has lost its place among uses
-            if event.started:
-                self._passes(event)
-            else:
-                self._unused.wait_s += event.ended - event.began
+        if event.main and event.started:
+            self._passes(event)
+        elif event.main:  # what another thread did has lost its place among uses
+            self._unused.wait_s += event.ended - event.began
         fetches = 0 if event.started else 1
         samples = event.samples if self._by_fetch else 0
         self._sums.samples += samples
@@ -387,7 +365,10 @@ class Flow:
         self._counting.add(key)
         self.ordinary.add(key)
 
-    def _exclude(self, event: Excluded) -> None:
+    def _exclude(self, event: Excluded | Met) -> None:
+        if isinstance(event, Met):
+            self._sums.met.append(event)
+            return
         self._sums.saved_s += event.ended - event.began
         if self._other_began is None:
             self._sums.other_s += event.ended - event.began

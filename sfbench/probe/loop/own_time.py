@@ -1,7 +1,8 @@
-"""A step's time between its forward and its update that is neither backward nor update. Pure.
+"""When a step's parts began and ended on the host, and what of it is the script's own. Pure.
 
-It is the script's own, as that between two steps is: it draws, logs, clips or sleeps there. What it
-spends in collectives of its own is not: there it may wait for other ranks.
+The time between forward and update that is neither backward nor update is the script's own, as that
+between two steps is: it draws, logs, clips or sleeps there. What it spends in collectives of its
+own is not: there it may wait for other ranks.
 """
 
 from __future__ import annotations
@@ -35,9 +36,26 @@ class Inside(NamedTuple):
     """Spent in collectives of the script's own, in these two and between the steps."""
 
 
-def inside(
-    between: Span, forward_ended: float, update: Update, met: Sequence[Met] = ()
-) -> Inside:
+class HostTimes(NamedTuple):
+    """When a step's parts began and ended on the host, in ``time.perf_counter()`` seconds."""
+
+    began: float = 0.0
+    """The update before it had ended, or the block had begun."""
+    between_s: float = 0.0
+    """From there to the first fetch or forward: the script's own time between two steps."""
+    forward_began: float = 0.0
+    """The first training forward; 0 without any."""
+    forward_ended: float = 0.0
+    """The last one."""
+    update_ended: float = 0.0
+    saved_s: float = 0.0
+    """Of ``other_s``, what was spent on saving."""
+    passes: int = 0
+    """Passes over the training data that began."""
+    inside: Inside = Inside()
+
+
+def inside(between: Span, forward_ended: float, update: Update, met: Sequence[Met] = ()) -> Inside:
     """``between``: the script's own time before the step's first fetch or forward."""
     before = after = Span(0.0, 0.0)
     if 0.0 < forward_ended <= update.backward_began:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from sfbench.common.schema import STEP_COLUMNS
 from sfbench.probe.clock import Clock
-from sfbench.probe.loop.flow import HostTimes, StepEnd
+from sfbench.probe.loop.flow import StepEnd
+from sfbench.probe.loop.own_time import HostTimes
 from sfbench.probe.pace import BLOCK, Command
 
 

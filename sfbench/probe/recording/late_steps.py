@@ -2,7 +2,7 @@
 
 The thread that trains is told nothing and tells nothing: the watcher wakes a few times a second and
 compares the count of steps with the last time. Only where no step has ended since, and the rank is
-between an update and its next forward, does it look at the stack.
+in no backward and no update, does it look at the stack.
 """
 
 from __future__ import annotations
@@ -59,23 +59,30 @@ class LateSteps:
         before = -1
         while not self._stop.wait(LOOK_EVERY_S):
             step = self._steps()
-            if step == before and self._pulse.in_step <= 0.0 and len(self._seen) < KEPT:
+            if step == before and self._idle() and len(self._seen) < KEPT:
                 self._look(step)
             before = step
 
+    def _idle(self) -> bool:
+        return not (self._pulse.in_backward or self._pulse.stepping)
+
     def _look(self, step: int) -> None:
         frame = sys._current_frames().get(self._pulse.main)
-        known = kind_and_line(frame, self._call_site) if frame is not None else None
+        trains = self._pulse.in_step > 0.0
+        known = kind_and_line(frame, self._call_site, trains=trains) if frame is not None else None
         del frame  # what it holds must not live longer for having been looked at
-        if known is not None and self._steps() == step and self._pulse.in_step <= 0.0:
+        if known is not None and self._steps() == step and self._idle():
             kind, line = known
             self._seen[step] = LateStep(rank=self._rank, step=step, kind=kind, line=line)
 
 
-def kind_and_line(frame: FrameType, call_site: CallSite) -> tuple[StallKind, str] | None:
+def kind_and_line(
+    frame: FrameType, call_site: CallSite, *, trains: bool = False
+) -> tuple[StallKind, str] | None:
     """What a stack is about, and its innermost line of the script.
 
-    A model's own lines say less than the line that calls it. None where the probe itself is at
+    ``trains``: between a forward and its update, where a module is a loss and no evaluation. A
+    model's own lines say less than the line that calls it. None where the probe itself is at
     work (it waits at a border, or for a loader), or no line of the script is on the stack.
     """
     kind: StallKind = "other"
@@ -88,7 +95,7 @@ def kind_and_line(frame: FrameType, call_site: CallSite) -> tuple[StallKind, str
                 break
             return None
         if path.endswith(_MODULE_CALL):
-            kind, line = "evaluation", ""
+            kind, line = "other" if trains else "evaluation", ""
         elif kind == "other" and any(part in path for part in _SAVING):
             kind = "saving"
         if not line:
