@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from sfbench.probe.hooks.events import Met, Update
-from sfbench.probe.loop.own_time import Inside, Span, inside
+from sfbench.probe.loop.own_time import OwnInside, Span, inside
 
 BETWEEN = Span(0.0, 1.0)
 UPDATE = Update("opt", 10.0, 11.0, 11.0, backward_began=5.0, backward_ended=7.0)
 
 
 def test_before_the_backward_and_after_it() -> None:
-    assert inside(BETWEEN, 4.0, UPDATE) == Inside(1.0, 3.0, 0.0)
+    assert inside(BETWEEN, 4.0, UPDATE) == OwnInside(1.0, 3.0, 0.0)
 
 
 @pytest.mark.parametrize("forward_ended", [0.0, 6.0])
 def test_without_a_backward_after_the_forward_nothing_is_known(forward_ended: float) -> None:
-    assert inside(BETWEEN, forward_ended, UPDATE) == Inside()
+    assert inside(BETWEEN, forward_ended, UPDATE) == OwnInside()
 
 
 def test_a_backward_inside_the_update_leaves_nothing_behind_it() -> None:

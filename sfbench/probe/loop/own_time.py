@@ -25,7 +25,7 @@ class Span(NamedTuple):
         return max(0.0, self.ended - self.began)
 
 
-class Inside(NamedTuple):
+class OwnInside(NamedTuple):
     """Seconds of one step."""
 
     before_backward_s: float = 0.0
@@ -52,17 +52,19 @@ class HostTimes(NamedTuple):
     """Of ``other_s``, what was spent on saving."""
     passes: int = 0
     """Passes over the training data that began."""
-    inside: Inside = Inside()
+    inside: OwnInside = OwnInside()
 
 
-def inside(between: Span, forward_ended: float, update: Update, met: Sequence[Met] = ()) -> Inside:
+def inside(
+    between: Span, forward_ended: float, update: Update, met: Sequence[Met] = ()
+) -> OwnInside:
     """``between``: the script's own time before the step's first fetch or forward."""
     before = after = Span(0.0, 0.0)
     if 0.0 < forward_ended <= update.backward_began:
         before = Span(forward_ended, update.backward_began)
         after = Span(update.backward_ended, update.began)
     shared = sum(_shared(span, one) for one in met for span in (between, before, after))
-    return Inside(before.seconds, after.seconds, shared)
+    return OwnInside(before.seconds, after.seconds, shared)
 
 
 def _shared(span: Span, met: Met) -> float:
