@@ -24,6 +24,16 @@ from sfbench.protocol.records import NODE_ADDRESS
 _TIMEOUT = timedelta(hours=24)
 
 
+_NO_WAY = (
+    "connectFullMesh",
+    "Connection refused",
+    "No route to host",
+    "Network is unreachable",
+    "Unable to find address",
+    "unable to resolve hostname",
+)
+
+
 class Control:
     """A group of all ranks of a launch; with one rank nothing is sent."""
 
@@ -87,6 +97,17 @@ class Control:
         return self._group
 
 
+def no_way(message: str) -> str:
+    """What to do where a failure says that ranks of several nodes did not reach each other."""
+    if NODE_ADDRESS not in os.environ or not any(words in message for words in _NO_WAY):
+        return ""
+    return (
+        " (Ranks of the nodes do not reach each other by the interface that the host's name leads "
+        f"to: name the right one, that of {os.environ[NODE_ADDRESS]} here, in GLOO_SOCKET_IFNAME, "
+        "or NCCL_SOCKET_IFNAME for NCCL, on each node.)"
+    )
+
+
 def _gloo(store: Any, rank: int, world_size: int) -> Any:
     """Between nodes by the interface that leads to the endpoint: gloo would guess it by name."""
     address = os.environ.get(NODE_ADDRESS)
@@ -102,8 +123,8 @@ def _gloo(store: Any, rank: int, world_size: int) -> Any:
         raise Refused(
             "nodes",
             f"The ranks of this node ({address}) cannot reach those of the other nodes: {why}. Let "
-            "all ports pass between the nodes; for the script's own group name the interface in "
-            "GLOO_SOCKET_IFNAME (NCCL_SOCKET_IFNAME for NCCL).",
+            "all ports pass between the nodes (GLOO_SOCKET_IFNAME names another interface for the "
+            "script's own group only).",
         ) from error
 
 

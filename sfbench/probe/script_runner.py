@@ -27,6 +27,7 @@ from sfbench.probe.hooks.change_hooks import ChangeHooks
 from sfbench.probe.hooks.group_repairs import GroupHooks
 from sfbench.probe.hooks.own_faults import is_own, script_traceback
 from sfbench.probe.hooks.taps import Taps
+from sfbench.probe.probe_group import no_way
 from sfbench.probe.recording.call_site import CallSite
 from sfbench.probe.replaying.memory import is_out_of_memory
 from sfbench.probe.replaying.own_memory import NO_ROOM
@@ -126,6 +127,7 @@ def _raised(session: Session, rank: int, error: BaseException) -> int:
     if own:
         raise Refused("tool", f"{_OWN_FAULT} {message}") from error
     session.recorder.leave(error)
+    message += no_way(message)
     _fail(session, rank, "exception", message, script_fault=True)
     return 1
 
