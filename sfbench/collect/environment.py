@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from sfbench.collect.measured_launch import MeasuredLaunch
-from sfbench.common.schema import Environment
+from sfbench.common.schema import Environment, Schedule
 from sfbench.plan.machine import Machine
 from sfbench.plan.planner import pinning
 from sfbench.plan.sweep_plan import SweepPlan
@@ -84,6 +84,18 @@ def environment(
         gpu_driver=machine.gpu_driver,
         gpu_power_limits_w=machine.gpu_power_limits_w,
         nccl=next((m.record.loop.nccl for m in launches if m.record and m.record.loop.nccl), None),
+    )
+
+
+def schedule(plan: SweepPlan, launches: Sequence[MeasuredLaunch]) -> Schedule:
+    """How the sweep divided its time."""
+    return Schedule(
+        seconds=plan.seconds,
+        precision=plan.precision,
+        rounds=plan.rounds,
+        warmup_steps=plan.warmup_steps,
+        rungs=plan.rungs,
+        seeds=tuple(one.plan.seed for one in launches),
     )
 
 

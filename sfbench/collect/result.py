@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from sfbench.collect.validation import LARGEST_OF_ALL, faults
 from sfbench.common.errors import ResultError
 from sfbench.common.files import read_text
-from sfbench.common.plain_text import plain_values
+from sfbench.common.plain_text import shareable_values
 from sfbench.common.schema import SCHEMA, SweepResult
 
 FILE_NAME = "sweep.json"
@@ -66,7 +66,7 @@ def parse_result(text: str, file: Path) -> SweepResult:
         raise ResultError(f"{file}: {field}: {first['msg']}") from error
     for fault in faults(result):
         raise ResultError(f"{file}: {fault}")
-    return plain_values(result)
+    return shareable_values(result)
 
 
 def _read(file: Path) -> str:

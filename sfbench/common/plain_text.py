@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -36,6 +37,10 @@ _COMMANDS = re.compile(
 )
 """Build servers obey lines that begin like this; text is wrapped, so a word may begin one."""
 
+_HOME = re.compile(r"(?<![\w/.-])(?:/(?:home|Users)/[^/\s\"'<>:]+|/root(?=[/\s:]|$))")
+_INNER_HOME = re.compile(r"(?<=[\w.-])(/(?:home|Users)/)[^/\s\"'<>:]+(?=/)")
+"""A home folder below another one: ``/data/home/alice/``."""
+
 _MARKUP = re.compile(r"[\\\\`*_{}\[\]#|~]")
 
 
@@ -63,21 +68,31 @@ def markdown_text(text: str) -> str:
 
 def plain_values(value: T, most: int = VALUE) -> T:
     """A value of dataclasses, mappings and sequences with every text in it made plain."""
-    return _plain_value(value, most)  # type: ignore[no-any-return]
+    return _with_texts(value, lambda text: plain(text, most))  # type: ignore[no-any-return]
 
 
-def _plain_value(value: Any, most: int) -> Any:
+def shareable_values(value: T) -> T:
+    """The same, and without home folders: what is stored is mailed, and kept as an artifact."""
+    return _with_texts(value, lambda text: without_homes(plain(text, VALUE)))  # type: ignore[no-any-return]
+
+
+def without_homes(text: str) -> str:
+    """Home folders as ``~``, which a shell makes whole again, and so without the user's name."""
+    return _INNER_HOME.sub(r"\1USER", _HOME.sub("~", text))
+
+
+def _with_texts(value: Any, clean: Callable[[str], str]) -> Any:
     if isinstance(value, str):
-        return plain(value, most)
+        return clean(value)
     if isinstance(value, dict):
-        return {_plain_value(k, most): _plain_value(v, most) for k, v in value.items()}
+        return {_with_texts(k, clean): _with_texts(v, clean) for k, v in value.items()}
     if isinstance(value, list):
-        return [_plain_value(part, most) for part in value]
+        return [_with_texts(part, clean) for part in value]
     if type(value) is tuple:
-        return tuple(_plain_value(part, most) for part in value)
+        return tuple(_with_texts(part, clean) for part in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
-        changed = {name: new for name, old in fields if (new := _plain_value(old, most)) != old}
+        changed = {name: new for name, old in fields if (new := _with_texts(old, clean)) != old}
         return dataclasses.replace(value, **changed) if changed else value
     return value
 

@@ -326,6 +326,19 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How a sweep divided its time, and the seeds of that: to repeat it."""
+
+    seconds: float
+    precision: float
+    rounds: int | None
+    warmup_steps: int | None
+    rungs: tuple[Rung, ...]
+    seeds: tuple[int, ...]
+    """Of each launch's order of rungs and turns, in the order of the launches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult:
     """``sweep.json``: complete for show, report and gate."""
 
@@ -346,4 +359,5 @@ class SweepResult:
     checks: tuple[CheckResult, ...] = ()
     warnings: tuple[str, ...] = ()
     environment: Environment
+    schedule: Schedule | None = None
     duration_s: float = 0.0

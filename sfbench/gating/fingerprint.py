@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from sfbench.common.plain_text import without_homes
 from sfbench.common.schema import Environment, SweepResult
 from sfbench.plan.sweep_plan import MODULE
 
@@ -59,7 +60,7 @@ def fingerprint(
         backend=environment.backend,
         scaling=scaling,
         target=Path(target.removeprefix(MODULE)).name.removesuffix(".py"),
-        script_args=script_args,
+        script_args=tuple(map(without_homes, script_args)),  # as a stored result has them
         gpu_driver=environment.gpu_driver if device != "cpu" else None,
         gpu_power_limits_w=environment.gpu_power_limits_w if device != "cpu" else (),
         nccl=environment.nccl,

@@ -190,15 +190,4 @@ def _crowded(result: SweepResult) -> bool:
 
 
 def _in_words(result: SweepResult) -> str:
-    return " ".join(_point_in_words(point) for point in result.points)
-
-
-def _point_in_words(point: Point) -> str:
-    count = "1 device" if point.devices == 1 else f"{point.devices} devices"
-    if point.status != "ok":
-        return f"{count}: {'hung' if point.status == 'timeout' else 'failed'}."
-    return (
-        f"{count}: {units.rate_interval(point.samples_per_s)} samples/s, "
-        f"efficiency {units.percent_interval(point.efficiency)}, "
-        f"step {units.seconds_interval(point.step_s)}."
-    )
+    return " ".join(figures.in_words(point) for point in result.points)

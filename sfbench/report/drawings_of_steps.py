@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sfbench.common import units
-from sfbench.common.schema import OwnSteps, Point, SweepResult
+from sfbench.common.schema import OwnSteps, Point, Stall, SweepResult
 from sfbench.report import figures_of_steps as figures
 from sfbench.report.drawings import Drawing, Grid
+
+MOST_STALLS = 8
+"""Stalls that are drawn: the dearest."""
+STALL_LABEL = 22
+"""Characters beside a bar."""
 
 
 def step_drawings(result: SweepResult) -> Iterator[Drawing]:
@@ -18,6 +23,9 @@ def step_drawings(result: SweepResult) -> Iterator[Drawing]:
     own = next((p for p in reversed(result.points) if p.own_steps is not None), None)
     if own is not None:
         yield from _rank_strip(own)
+    stopped = next((p for p in reversed(result.points) if p.stalls), None)
+    if stopped is not None:
+        yield _stalls(stopped)
     for point in result.points:
         if point.batch_times:
             yield _batch_sizes(point)
@@ -82,6 +90,49 @@ def _rank_strip(point: Point) -> Iterator[Drawing]:
         figure=figures.rank_strip(own, labels),
         grid=Grid(columns=("rank", "mean", "slowest stretch"), rows=tuple(rows)),
     )
+
+
+def _stalls(point: Point) -> Drawing:
+    found = sorted(point.stalls, key=lambda s: -s.per_step_s.value)[:MOST_STALLS]
+    rows = [
+        (
+            stall.line or "a line too short to be looked at",
+            stall.kind.replace("-", " "),
+            _how_often(stall),
+            "all" if stall.rank is None else str(stall.rank),
+            units.seconds_interval(stall.size_s),
+            units.seconds_interval(stall.per_step_s),
+        )
+        for stall in found
+    ]
+    labels = [_stall_label(stall) for stall in found]
+    outside = any(stall.kind in {"evaluation", "saving"} for stall in found)
+    note = " Evaluation and saving stand outside of the step." if outside else ""
+    return Drawing(
+        name="stalls",
+        title=f"What stops the loop at {_devices(point)}",
+        caption="What comes again and again between ordinary steps, and what that costs each step "
+        f"on average, with its 95% interval.{note}",
+        figure=figures.stalls(found, labels),
+        grid=Grid(
+            columns=("line", "what", "how often", "rank", "one takes", "costs each step"),
+            rows=tuple(rows),
+        ),
+    )
+
+
+def _how_often(stall: Stall) -> str:
+    if stall.per == "epoch":
+        return "each epoch"
+    if stall.per == "steps" and stall.period_steps is not None:
+        return f"every {units.count(stall.period_steps)} steps"
+    return f"irregular, seen {units.count(stall.times)} times"
+
+
+def _stall_label(stall: Stall) -> str:
+    """Short: it stands beside the bars. The table below has it whole."""
+    name = stall.line or stall.kind
+    return name if len(name) <= STALL_LABEL else f"…{name[1 - STALL_LABEL :]}"
 
 
 def _row_labels(own: OwnSteps, ranks: int) -> list[str]:

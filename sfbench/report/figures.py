@@ -16,7 +16,7 @@ from sfbench.common import units
 from sfbench.common.schema import Interval, Point, StepQuantiles, SweepResult, TimeShare
 from sfbench.report.result_rows import is_unknown
 from sfbench.report.sentences import MENTIONED
-from sfbench.report.svg import COLOURS, STYLE
+from sfbench.report.svg import COLOURS, HOVER, STYLE
 
 WIDTH_IN, HEIGHT_IN = 4.8, 3.1
 ROW_IN = 0.34
@@ -47,6 +47,9 @@ def throughput(result: SweepResult) -> Figure:
             label="ideal",
         )
         draw_line(axes, counts, [p.samples_per_s for p in points], "measured")
+        for point in points:
+            if point.samples_per_s is not None:
+                hover(axes, point.devices, point.samples_per_s.value, in_words(point))
         _failed_marks(axes, result, [p.devices for p in result.points])
         axes.set_ylabel("samples/s")
         axes.set_xlabel("devices")
@@ -69,6 +72,7 @@ def efficiencies(result: SweepResult) -> Figure:
         draw_line(axes, [places[p.devices] for p in points], [p.efficiency for p in points], "_")
         for point in points:
             _efficiency_label(axes, point, places[point.devices])
+            hover(axes, places[point.devices], _middle(point.efficiency), in_words(point))
         _limits(axes, points, places)
         _failed_marks(axes, result, list(places.values()))
         axes.set_xticks(list(places.values()), [str(n) for n in places])
@@ -89,7 +93,7 @@ def step_times(result: SweepResult) -> Figure:
         for row, point in enumerate(points):
             if point.step_quantiles is not None:
                 _spread(axes, row, point.step_quantiles)
-        _rows(axes, [device_count(p) for p in points])
+        label_rows(axes, [device_count(p) for p in points])
         axes.set_xlim(*_step_range([p.step_quantiles for p in points if p.step_quantiles]))
         axes.set_xlabel("step time, ms")
         axes.xaxis.set_major_locator(MaxNLocator(6))
@@ -110,7 +114,7 @@ def step_parts(result: SweepResult) -> Figure:
                 _hatched(axes, row, 0.0, 1.0, label=UNKNOWN_PARTS)
             else:
                 _stacked(axes, row, point.time_share, parts)
-        _rows(axes, [device_count(p) for p in points])
+        label_rows(axes, [device_count(p) for p in points])
         axes.set_xlim(0, 1)
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
         handles, labels = axes.get_legend_handles_labels()
@@ -160,7 +164,7 @@ def waterfall(point: Point, one: Point) -> Figure:
             _label(axes, 1, high, units.points(efficiency - 1.0))
         _wide_bar(axes, last, 0.0, efficiency, COLOURS["accent"])
         _label(axes, last, efficiency, units.percent_interval(point.efficiency))
-        _rows(axes, ["ideal", *labels, "achieved"])
+        label_rows(axes, ["ideal", *labels, "achieved"])
         axes.set_xlim(0, left * 1.2)
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.xaxis.set_major_locator(MultipleLocator(0.25 if left <= FAR else 0.5))
@@ -223,6 +227,28 @@ def draw_line(
         capsize=3,
         label=label,
     )
+
+
+def hover(axes: Axes, x: float, y: float, text: str) -> None:
+    """A place that tells its figures under the pointer: unseen, and wide enough to be hit."""
+    colour = COLOURS["accent"]
+    axes.plot([x], [y], "o", markersize=16, color=colour, alpha=0.0, gid=HOVER + text, label="_")
+
+
+def in_words(point: Point) -> str:
+    """A device count with its figures, for those who do not see the drawing, and on hovering."""
+    count = device_count(point)
+    if point.status != "ok":
+        return f"{count}: {'hung' if point.status == 'timeout' else 'failed'}."
+    return (
+        f"{count}: {units.rate_interval(point.samples_per_s)} samples/s, "
+        f"efficiency {units.percent_interval(point.efficiency)}, "
+        f"step {units.seconds_interval(point.step_s)}."
+    )
+
+
+def _middle(interval: Interval | None) -> float:
+    return interval.value if interval is not None else 0.0
 
 
 def _efficiency_label(axes: Axes, point: Point, place: float) -> None:
@@ -298,7 +324,8 @@ def _step_range(quantiles: Sequence[StepQuantiles]) -> tuple[float, float]:
     return 1e3 * (low - margin), 1e3 * (right + margin)
 
 
-def _rows(axes: Axes, labels: Sequence[str]) -> None:
+def label_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """Name the rows of horizontal bars, the first one on top."""
     axes.set_yticks(range(len(labels)), labels, color=COLOURS["ink"])
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.spines["left"].set_visible(False)

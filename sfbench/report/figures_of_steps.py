@@ -13,8 +13,8 @@ from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from sfbench.common import units
-from sfbench.common.schema import Beginning, OwnSteps, Point
-from sfbench.report.figures import device_count, draw_line, in_style
+from sfbench.common.schema import Beginning, OwnSteps, Point, Stall
+from sfbench.report.figures import device_count, draw_line, hover, in_style, label_rows
 from sfbench.report.svg import COLOURS
 
 SLOWER: tuple[tuple[float, float, str], ...] = (
@@ -58,6 +58,9 @@ def all_reduce(points: Sequence[Point]) -> Figure:
                 linewidth=1.2,
                 label=device_count(point),
             )
+            for one in point.all_reduce:
+                took = f"{units.bytes_(one.bytes)}: {units.seconds(one.seconds)}"
+                hover(axes, one.bytes, 1e3 * one.seconds, f"{device_count(point)}, {took}")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.minorticks_off()
@@ -74,6 +77,34 @@ def all_reduce(points: Sequence[Point]) -> Figure:
 def _round_bytes(value: float) -> str:
     """``16 KiB``: places on the axis are powers of two."""
     return re.sub(r"\.0+ ", " ", units.bytes_(value))
+
+
+def stalls(found: Sequence[Stall], labels: Sequence[str]) -> Figure:
+    """What each stall costs a step of the job, the dearest first."""
+
+    def draw(axes: Axes) -> None:
+        for row, stall in enumerate(found):
+            cost = stall.per_step_s
+            low = cost.value if cost.low is None else max(0.0, cost.low)
+            high = cost.value if cost.high is None else cost.high
+            axes.barh(row, 1e3 * cost.value, height=0.66, color=COLOURS["stalls"], linewidth=0)
+            axes.hlines(row, 1e3 * low, 1e3 * high, color=COLOURS["ink"], linewidth=1.2)
+            axes.annotate(
+                units.seconds_interval(cost),
+                (1e3 * max(high, cost.value), row),
+                xytext=(4, 0),
+                textcoords="offset points",
+                ha="left",
+                va="center",
+            )
+        label_rows(axes, labels)
+        axes.set_xlim(
+            0, 1.35e3 * max(max(s.per_step_s.high or 0, s.per_step_s.value) for s in found)
+        )
+        axes.set_xlabel("costs each step on average, ms")
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+
+    return in_style(draw, rows=len(found))
 
 
 def first_steps(beginning: Beginning) -> Figure:

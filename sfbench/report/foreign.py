@@ -6,9 +6,10 @@ import re
 
 from markupsafe import Markup
 
+from sfbench.common.plain_text import without_homes
+
 # Marks that turn or hide the text around them (Unicode TR 9, and zero-width ones), and controls.
 _UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_HOMES = re.compile(r"/(?:home|Users)/[^/\s\"'<>:]+|(?<![\w/])/root(?=[/\s]|$)")
 LONGEST = 4_000
 """Characters of one text; what is longer is cut in the middle."""
 
@@ -20,7 +21,7 @@ def shown(value: object) -> object:
     """
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    text = _HOMES.sub("~", _UNSEEN.sub(_named, value))
+    text = without_homes(_UNSEEN.sub(_named, value))
     if len(text) <= LONGEST:
         return text
     half = LONGEST // 2

@@ -54,7 +54,8 @@ def _told(point: Point, epoch: EpochTime) -> str:
         for name, seconds in parts.items()
         if seconds >= MENTIONED * whole_s
     )
-    return f"{units.seconds(whole_s)} at {_devices(point)} ({named})"
+    only_training = epoch.training_s >= (1.0 - MENTIONED) * whole_s
+    return f"{units.seconds(whole_s)} at {_devices(point)}{'' if only_training else f' ({named})'}"
 
 
 def _devices(point: Point) -> str:

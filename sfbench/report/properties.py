@@ -57,8 +57,33 @@ def sweep_facts(result: SweepResult) -> tuple[Fact, ...]:
         "sfbench": environment.sfbench,
         "git commit": environment.git_commit or units.MISSING,
         "script SHA-256": environment.script_sha256,
+        **_schedule_facts(result),
     } | _loop_facts(result)
     return tuple(Fact(name=name, text=text) for name, text in facts.items())
+
+
+def _schedule_facts(result: SweepResult) -> dict[str, str]:
+    """What divided the time, and from which seeds; results of older versions do not tell."""
+    schedule = result.schedule
+    if schedule is None:
+        return {}
+    counts = ", ".join(f"{len(p.launches)} of {p.devices}" for p in result.points)
+    rounds = "as many as they needed" if schedule.rounds is None else f"{schedule.rounds} asked for"
+    warmup = "found" if schedule.warmup_steps is None else f"{schedule.warmup_steps} steps"
+    return {
+        "launches, of devices": f"{counts} ({rounds})",
+        "time to measure": f"{units.duration(schedule.seconds)} per count, "
+        f"to {units.percent(schedule.precision)}",
+        "warmup": warmup,
+        "rungs": ", ".join(schedule.rungs),
+        "seeds of the order": _span(schedule.seeds),
+    }
+
+
+def _span(seeds: tuple[int, ...]) -> str:
+    if seeds == tuple(range(seeds[0], seeds[0] + len(seeds))) and len(seeds) > 1:
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
 
 
 def _loop_facts(result: SweepResult) -> dict[str, str]:

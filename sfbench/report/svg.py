@@ -46,6 +46,9 @@ STYLE: dict[str, object] = {
     "axes.facecolor": "none",
 }
 
+HOVER = "hover: "
+"""What the ``gid`` of something drawn begins with if the rest is to be shown under the pointer."""
+
 _REFERENCE = re.compile(r"#([\w-]+)")
 _LONG = re.compile(r"-?\d+\.\d{3,}")
 _GEOMETRY = ("d", "transform", "x", "y", "width", "height", "points", "viewBox")
@@ -65,6 +68,7 @@ def to_svg(figure: Figure, *, key: str, title: str, description: str) -> Markup:
     _drop_namespaces(root)
     for name in ("metadata", "style"):
         _drop(root, name)
+    _hover(root)
     _own_identifiers(root, key)
     _shorten(root)
     _name(root, key, title, description)
@@ -72,6 +76,15 @@ def to_svg(figure: Figure, *, key: str, title: str, description: str) -> Markup:
     for variable, colour in COLOURS.items():
         text = text.replace(colour, f"var(--{variable})")
     return Markup(text)  # made of parsed XML: everything in it is escaped
+
+
+def _hover(root: ElementTree.Element) -> None:
+    """What was drawn with ``HOVER`` in its name gets a title: shown under the pointer."""
+    for element in root.iter():
+        if element.attrib.get("id", "").startswith(HOVER):
+            title = ElementTree.Element("title")
+            title.text = element.attrib.pop("id").removeprefix(HOVER)
+            element.insert(0, title)
 
 
 def _drop_namespaces(root: ElementTree.Element) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfbench.analyze.parts import PARTS
+from sfbench.analyze.parts import PARTS, Part
 from sfbench.common import units
 from sfbench.common.schema import (
     CheckResult,
@@ -45,6 +45,8 @@ class PointView:
     plain: str
     """Efficiency as samples per second alone tell it, with the drift of the machine."""
     step: str
+    shares: tuple[str, ...]
+    """As in the terminal, in the order of ``ResultView.parts``."""
     batch: str
     steps: str
     note: str
@@ -101,6 +103,8 @@ class ResultView:
     notes: tuple[str, ...]
     """What must be said beside every number: emulated, oversubscribed."""
     points: tuple[PointView, ...]
+    parts: tuple[Part, ...]
+    """Those that have a column."""
     plain: bool
     missing: tuple[Fact, ...]
     """Device counts, and why shares are missing there."""
@@ -133,6 +137,7 @@ def result_view(result: SweepResult, key: str, baseline: SweepResult | None) -> 
         sentences=tuple(s for s in verdict(result) if not s.startswith(FIX_FIRST)),
         notes=((EMULATED,) if result.emulated else ()) + oversubscribed(result),
         points=_points(result, rows),
+        parts=rows.parts,
         plain=any(p.efficiency_from == "solo-rung" for p in result.points),
         missing=tuple(_missing(result)),
         where=drawings(where_time_goes(result), result, key),
@@ -177,6 +182,7 @@ def _points(result: SweepResult, rows: Rows) -> tuple[PointView, ...]:
             efficiency=row.efficiency,
             plain=units.percent_interval(point.efficiency_plain),
             step=units.seconds_interval(point.step_s),
+            shares=row.shares,
             batch=row.batch,
             steps=f"{point.steps_measured} + {point.warmup_steps}"
             if point.status == "ok"

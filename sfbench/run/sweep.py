@@ -12,12 +12,12 @@ from sfbench.analyze.points import analyze
 from sfbench.analyze.rates import log_rate
 from sfbench.checks import run_checks
 from sfbench.checks.facts import sweep_facts
-from sfbench.collect.environment import environment, script_state, script_warnings
+from sfbench.collect.environment import environment, schedule, script_state, script_warnings
 from sfbench.collect.frames import read_launch, step_frame
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.collect.result_folder import ResultFolder
 from sfbench.common.errors import InterruptedSweep, ResultError
-from sfbench.common.plain_text import plain_values
+from sfbench.common.plain_text import shareable_values
 from sfbench.common.schema import CodeRoot, ProbeOptions, RankJob, SweepResult
 from sfbench.diagnose.causes import diagnose
 from sfbench.guard.scratch import scratch
@@ -90,9 +90,10 @@ def run_sweep(
             checks=run_checks(sweep_facts(launches, analysis.points), plan.scaling),
             warnings=(*analysis.warnings, *script_warnings(script, plan.target.script)),
             environment=environment(plan, machine, launches, command, started_at, script),
+            schedule=schedule(plan, launches),
             duration_s=time.monotonic() - began,
         )
-        result = plain_values(result)
+        result = shareable_values(result)
         try:
             place = folder.commit(result, analysis.steps)
         except OSError as error:

@@ -10,7 +10,7 @@ import golden_results
 import pytest
 from rich.cells import cell_len
 
-from sfbench.common.schema import Share
+from sfbench.common.schema import Interval, Schedule, Share, Stall
 from sfbench.report.html import render_html
 from sfbench.report.result_text import render_results_csv, render_results_markdown
 from sfbench.report.snippet import render_snippet
@@ -125,3 +125,50 @@ def test_a_comparison_is_told_on_the_first_screen() -> None:
     page = render_html([golden_results.starved()], golden_results.good())
     first = " ".join(re.sub(r"<[^>]+>", "", page.split("</header>")[0].split("<header")[1]).split())
     assert "Against good: 8 devices slower (-38.0% ±0.4), 4 devices slower" in first
+
+
+def test_the_table_of_the_page_has_the_columns_of_the_terminal() -> None:
+    result = golden_results.starved()
+    table = render_html([result]).split('<table class="points">')[1].split("</table>")[0]
+    heads = re.findall(r"<th scope=\"col\"[^>]*>([^<]+)</th>", table)
+    first = render_table(result, 140, color=False).splitlines()[0]
+    assert heads == [word for word in re.split(r"\s\s+|(?<=ideal) ", first.strip()) if word]
+    assert len(re.findall(r"<tr", table)) == 1 + len(result.points)
+
+
+def test_a_chart_tells_its_figures_under_the_pointer() -> None:
+    page = render_html([golden_results.good()])
+    chart = page.split("Scaling efficiency</h3>")[1].split("</figure>")[0]
+    titles = re.findall(r"<title>(\d+ devices?): [^<]+ samples/s, efficiency [^<]+</title>", chart)
+    assert titles == [
+        "1 device" if p.devices == 1 else f"{p.devices} devices"
+        for p in golden_results.good().points
+    ]
+
+
+def test_stalls_are_drawn_with_their_lines() -> None:
+    stall = Stall(
+        rank=None, kind="evaluation", line="train.py:31", per="steps", period_steps=50, sure=True,
+        times=6, size_s=Interval(value=1.5, low=1.4, high=1.6),
+        per_step_s=Interval(value=0.03, low=0.028, high=0.032),
+    )  # fmt: skip
+    good = golden_results.good()
+    last = replace(good.points[-1], stalls=(replace(stall, line="x" * 500 + ".py:9"), stall))
+
+    page = render_html([replace(good, points=(*good.points[:-1], last))])
+
+    figure = page.split("What stops the loop at 8 devices</h3>")[1].split("</figure>")[0]
+    for words in ("train.py:31", "evaluation", "every 50 steps", "30 ±2 ms", "1.5 ±0.1 s"):
+        assert words in figure
+    assert "x" * 30 not in figure.split("<table")[0]
+
+
+def test_provenance_tells_the_schedule_and_its_seeds() -> None:
+    schedule = Schedule(
+        seconds=13.0, precision=0.01, rounds=None, warmup_steps=None, rungs=("train", "solo"),
+        seeds=(7, 8, 9),
+    )  # fmt: skip
+    page = render_html([replace(golden_results.good(), schedule=schedule)])
+    words = " ".join(re.sub(r"<[^>]+>", " ", page).split())
+    assert "seeds of the order 7 to 9" in words
+    assert "warmup found rungs train, solo" in words

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from sfbench.collect.result import load_result, to_json, write_result
+from sfbench.collect.result import load_result, parse_result, to_json, write_result
 from sfbench.common.errors import ResultError
 from sfbench.common.schema import SCHEMA, Interval, SweepResult
+from sfbench.gating.fingerprint import of_result
 from sfbench.report.notebook import load
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-schema1.json"
@@ -28,6 +29,16 @@ def test_a_result_comes_back_as_it_was_written(tmp_path: Path, result: SweepResu
     assert load_result(tmp_path) == result
     assert load_result(tmp_path / "sweep.json") == result
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.json"]
+
+
+def test_a_result_names_nobody(result: SweepResult) -> None:
+    said = "/home/alice/job/train.py"
+    named = replace(result, target=said, script_args=(f"--data={said}",), warnings=(said,))
+    text = to_json(parse_result(to_json(named), GOLDEN))
+    assert "alice" not in text
+    assert "~/job/train.py" in text
+    # and is still the base of a gate that is told the whole path
+    assert of_result(parse_result(to_json(named), GOLDEN), 8) == of_result(named, 8)
 
 
 def test_fields_of_a_later_release_are_ignored(tmp_path: Path, result: SweepResult) -> None:

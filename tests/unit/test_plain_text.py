@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfbench.common.plain_text import one_line, plain, plain_values
+from sfbench.common.plain_text import one_line, plain, plain_values, shareable_values, without_homes
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,18 @@ def test_every_text_in_a_value_is_made_plain() -> None:
     value = Value("a\x1b[1m", (Value("b\x07", ({"c\r": ["::d", 3, None, 0.5]},)),))
 
     assert plain_values(value) == Value("a", (Value("b", ({"c\n": [".::d", 3, None, 0.5]},)),))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/alice/job/train.py", "~/job/train.py"),
+        ("log: /Users/bob/results/x, then", "log: ~/results/x, then"),
+        ("/root/train.py:12", "~/train.py:12"),
+        ("/data/home/x/train.py", "/data/home/USER/train.py"),
+        ("/mnt/rooted/train.py", "/mnt/rooted/train.py"),
+    ],
+)
+def test_home_folders_are_not_told(text: str, shown: str) -> None:
+    assert shareable_values({"error": (text,)}) == {"error": (shown,)}
+    assert without_homes(shown) == shown

@@ -29,6 +29,7 @@ SECTIONS = {
     "diagnoses: biggest regain first": schema.Diagnosis,
     "checks": schema.CheckResult,
     "environment": schema.Environment,
+    "schedule: how the sweep divided its time": schema.Schedule,
 }
 
 
