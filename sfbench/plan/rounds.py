@@ -128,7 +128,7 @@ def _extra(plan: SweepPlan, done: Sequence[Launched]) -> Iterator[tuple[int, int
     widths = {n: half_width(done, n) for n in made if made[n] < LAUNCHES + MOST_EXTRA}
     if not widths:
         return
-    widest = max(widths, key=lambda n: widths[n])
+    widest = max(widths, key=lambda n: widths[n] * _reached(done, n))
     cost_s = float(np.mean([one.measured_s for one in good if one.devices == widest]))
     if widths[widest] > plan.precision and 2 * cost_s <= left_s:
         yield widest, 1 + max(one.round for one in done if one.devices == widest)
@@ -145,6 +145,18 @@ def half_width(done: Sequence[Launched], devices: int) -> float:
         return math.inf
     error = float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
     return float(special.stdtrit(len(logs) - 1, 0.975)) * error
+
+
+def _reached(done: Sequence[Launched], devices: int) -> float:
+    """Efficiency as far as launches tell it, 1 if they do not: its interval is read in points, and
+    ten percent of a small efficiency are few of them."""
+    mine, one = _mean_log(done, devices), _mean_log(done, 1)
+    return 1.0 if mine is None or one is None else math.exp(mine - one) / devices
+
+
+def _mean_log(done: Sequence[Launched], devices: int) -> float | None:
+    logs = [o.log_rate for o in done if o.devices == devices and o.log_rate is not None]
+    return float(np.mean(logs)) if logs else None
 
 
 def _seconds(plan: SweepPlan, before: Sequence[Launched]) -> float:

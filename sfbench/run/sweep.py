@@ -119,13 +119,16 @@ def _launch_all(
 
 def _launched(one: MeasuredLaunch) -> Launched:
     """What a launch tells about those that follow."""
-    record = one.record
+    record, wall_s = one.record, one.outcome.wall_s
+    if record is not None and one.plan.index == 0:
+        # The first launch of a sweep also waits for the host of all of them: no other will.
+        wall_s = min(wall_s, record.setup_s + record.warmup_s + record.measured_s)
     return Launched(
         devices=one.plan.devices,
         round=one.plan.round,
         ok=one.outcome.status == "ok",
         measured_s=record.measured_s if record is not None else 0.0,
-        wall_s=one.outcome.wall_s,
+        wall_s=wall_s,
         last=one.outcome.error is not None and one.outcome.error.kind == NODE_LOST,
         log_rate=log_rate(one.steps) if one.steps is not None else None,
     )

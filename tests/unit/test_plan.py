@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -167,6 +168,21 @@ def test_time_goes_to_the_count_whose_interval_needs_it() -> None:
     # THEN 1 device ends at the look, and 2 devices get what it leaves
     assert counts[1] == 6
     assert counts[2] > 8
+
+
+def test_what_is_left_goes_to_the_widest_interval_in_points() -> None:
+    # GIVEN 2 devices that scatter by 6 % at an efficiency of 90 %, and 8 by 10 % at one of 20 %
+    scatter = {1: 0.0, 2: 0.06, 8: 0.10}
+    rate = {1: 1.0, 2: 2 * 0.9, 8: 8 * 0.2}
+
+    def cost(launch: LaunchPlan) -> Launched:
+        n = launch.devices
+        log_rate = math.log(rate[n]) + scatter[n] * (-1) ** launch.round
+        return replace(short(launch), log_rate=log_rate)
+
+    counts = Counter(x.devices for x in make_launches(plan(devices="1,2,8"), TWO_CORES, cost))
+
+    assert counts[2] > counts[8] >= 8
 
 
 def test_a_count_that_only_fails_is_tried_once() -> None:
