@@ -20,4 +20,6 @@ def info() -> None:
     machine = this_machine()
     print(f"cores    {machine.usable_cores} ({len(machine.cores)} visible)")
     print(f"GPUs     {', '.join(machine.gpus) or 'none that this torch can use'}")
+    if machine.gpu_problem or machine.gpu_note:
+        print(f"         {machine.gpu_problem or machine.gpu_note}")
     print(f"sfbench  {__version__}")

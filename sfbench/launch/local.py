@@ -147,6 +147,14 @@ class LocalLauncher:
             host.close()
 
 
+NO_GPU = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "HIP_VISIBLE_DEVICES": "-1",  # ROCm takes an empty one for none at all
+    "ONEAPI_DEVICE_SELECTOR": "*:cpu",
+}
+"""Hides GPUs of all makers from a measurement on the CPU."""
+
+
 def environment(threads: int, device_type: str) -> dict[str, str]:
     """Variables that hold for all ranks, the same at every device count.
 
@@ -155,7 +163,7 @@ def environment(threads: int, device_type: str) -> dict[str, str]:
     """
     fixed = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     if device_type == "cpu":
-        fixed["CUDA_VISIBLE_DEVICES"] = ""
+        fixed |= NO_GPU
     return {**os.environ, **fixed}
 
 

@@ -19,9 +19,11 @@ _BUILDS: tuple[tuple[Build, str], ...] = (("cuda", "cuda"), ("rocm", "hip"), ("x
 _NODES = {
     "cuda": ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version"),
     "rocm": ("/dev/kfd",),
-    "xpu": ("/dev/dri/renderD128",),
+    "xpu": ("/dev/dri/renderD*",),
 }
 """What the driver of each makes: without it there is no such GPU."""
+_MAKERS: dict[Build, str] = {"cuda": "NVIDIA GPUs", "rocm": "AMD GPUs", "xpu": "Intel GPUs"}
+_CARDS, _INTEL = Path("/sys/class/drm"), "0x8086"
 _ASK = (
     "import json, torch; a = torch.accelerator; "
     "m = torch.get_device_module(a.current_accelerator()); "
@@ -51,16 +53,49 @@ class Accelerators:
     """Why there are none, although there should be."""
     driver: str | None = None
     power_limits_w: tuple[float, ...] = ()
+    note: str | None = None
+    """What is not known of them, or which others this torch cannot use."""
 
 
 def accelerators() -> Accelerators:
     """Look at this machine."""
     build = torch_build()
-    if build is None or not any(Path(node).exists() for node in _NODES[build]):
-        return Accelerators()
+    if build is None or not _driver(build):
+        return Accelerators(note=_unused(build))
     if build == "cuda":
         return _by_nvml()
     return _by_torch(build, f"torch is built for {build}")
+
+
+def _driver(build: Build) -> str | None:
+    """What tells that such a driver is here."""
+    return next((node for node in _NODES[build] if any(Path("/").glob(node[1:]))), None)
+
+
+def _unused(build: Build | None) -> str | None:
+    """GPUs that stay idle since torch is built for others; a part of the processor is none."""
+    compute: tuple[Build, ...] = ("cuda", "rocm")
+    found = next(((kind, node) for kind in compute if (node := _driver(kind))), None)
+    if found is None and any(map(_is_intels_card, _CARDS.glob("renderD*/device"))):
+        found = "xpu", str(_CARDS)
+    if found is None:
+        return None
+    kind, node = found
+    built = "the processor alone" if build is None else _MAKERS[build]
+    return (
+        f"this machine has a driver of {_MAKERS[kind]} ({node}), but torch is built for {built}: "
+        "scripts train on the CPU, and that was measured. Install a build of torch for the GPUs, "
+        "or give --device cpu if that is meant"
+    )
+
+
+def _is_intels_card(device: Path) -> bool:
+    """Not the graphics inside a processor, which always has this place on the bus."""
+    try:
+        vendor = (device / "vendor").read_text().strip()
+    except OSError:
+        return False
+    return vendor == _INTEL and not device.resolve().name.endswith(":00:02.0")
 
 
 def torch_build() -> Build | None:
@@ -164,6 +199,10 @@ def _by_torch(build: Build, why: str, driver: str | None = None) -> Accelerators
     lines = done.stdout.splitlines()
     names = tuple(json.loads(lines[-1])) if done.returncode == 0 and lines else ()
     if names:
-        return Accelerators(names=names, kind=kind, driver=driver)
+        note = (
+            "temperature, power limit and throttling of these GPUs are not known: NVML, which "
+            f"tells them, knows whole NVIDIA GPUs only, and {why}"
+        )
+        return Accelerators(names=names, kind=kind, driver=driver, note=note)
     said = (done.stderr.strip().splitlines() or ["it finds none"])[-1]
     return Accelerators(kind=kind, problem=f"{why}, and torch can use no GPU: {said}")

@@ -26,6 +26,8 @@ class Machine:
     """What torch calls them."""
     gpu_problem: str | None = None
     """Why no GPU can be used, although there should be one."""
+    gpu_note: str | None = None
+    """What is not known of the GPUs, or which others this torch cannot use."""
     gpu_driver: str | None = None
     gpu_power_limits_w: tuple[float, ...] = ()
     omp_threads: int | None = None
@@ -47,6 +49,7 @@ def this_machine() -> Machine:
         gpus=found.names,
         gpu_kind=found.kind,
         gpu_problem=found.problem,
+        gpu_note=found.note,
         gpu_driver=found.driver,
         gpu_power_limits_w=found.power_limits_w,
         omp_threads=_threads(os.environ.get("OMP_NUM_THREADS", "")),

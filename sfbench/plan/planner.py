@@ -60,6 +60,7 @@ def make_plan(
         nnodes=place.nnodes,
         node_rank=place.node_rank,
         rdzv_endpoint=place.endpoint,
+        notes=_notes(device_type, settings, target, machine),
     )
 
 
@@ -138,6 +139,16 @@ def _check_reach(device_type: DeviceType, largest: int, machine: Machine) -> Non
 
 def _on_each(settings: Settings, largest: int) -> str:
     return "" if largest == max(settings.devices) else " on each node"
+
+
+def _notes(
+    device_type: DeviceType, settings: Settings, target: Target, machine: Machine
+) -> tuple[str, ...]:
+    """Where the CPU was asked for, nothing has to be said of GPUs."""
+    asked = settings.device == "cpu" or (target.is_workload and target.name == EMULATED)
+    if machine.gpu_note is None or (device_type == "cpu" and asked):
+        return ()
+    return (machine.gpu_note,)
 
 
 def _check_scaling(settings: Settings) -> None:

@@ -63,6 +63,8 @@ class SweepPlan:
     output: Path
     """Folder that holds result folders."""
     allow_saves: bool = False
+    notes: tuple[str, ...] = ()
+    """What a reader of its result has to know of the machine."""
     launcher: Literal["local", "slurm"] = "local"
     nnodes: int = 1
     node_rank: int = 0

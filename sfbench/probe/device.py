@@ -119,8 +119,9 @@ def home_of(parameters: Iterable[torch.Tensor], device_type: str) -> torch.devic
 
 
 _NO_DEVICE = (
-    "No CUDA GPUs are available", "Torch not compiled with CUDA enabled",
-    "Found no NVIDIA driver", "Attempting to deserialize object on a CUDA device",
+    "No CUDA GPUs are available", "No HIP GPUs are available",
+    "Torch not compiled with CUDA enabled", "Found no NVIDIA driver",
+    "Attempting to deserialize object on a CUDA device",
     "No XPU devices are available", "Torch not compiled with XPU enabled",
 )  # fmt: skip
 

@@ -52,6 +52,7 @@ CURVE_CYCLES = 3
 """Repeats of the batch curve in a launch by itself; in one of many, one for every two cycles."""
 WHOLE_TURNS = 2
 """Up to so many ranks all have their solo turn in every cycle; of more, half in each."""
+_APART = ("unsynced", "solo")
 _CURVE: tuple[Rung, ...] = ("half", "solo", "double")
 LOOKS = (6, 12, 24, 48, 96, 192)
 """Blocks or cycles after which the precision is looked at: fixed beforehand, since looking after
@@ -237,9 +238,15 @@ class Pace:
 
     def _order_of_rungs(self, cycle: int) -> Sequence[Rung]:
         """Drawn anew in each cycle. On an accelerator the first one begins with what the job does
-        anyway: something is measured before the tool takes memory of its own."""
+        anyway: something is measured before the tool takes memory of its own. And a rank runs alone
+        only after all have shown that they do not meet where they should not."""
         order = self._random.sample(self._rungs, len(self._rungs))
-        return sorted(order, key=RUNGS.index) if self._on_device and cycle == 0 else order
+        if cycle > 0:
+            return order
+        if self._on_device:
+            return sorted(order, key=RUNGS.index)
+        apart = iter(sorted((r for r in order if r in _APART), key=RUNGS.index))
+        return [next(apart) if rung in _APART else rung for rung in order]
 
     def _curve(self, steps: int, cycle: int) -> Generator[Command, BlockFacts, None]:
         """Half, single and double batches close together, at the end: see docs/statistics.md."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
 from functools import partial
 
 from sfbench.common.schema import RUNGS, AllReduceTime, RankJob, Rung
@@ -21,9 +20,10 @@ from sfbench.probe.pace import BLOCK, DONE, WARMUP, BlockFacts, Command, Pace, n
 from sfbench.probe.recompiles import compilations
 from sfbench.probe.recording.recorder import Recorder
 from sfbench.probe.replaying.memory import host_free_bytes, ranks_on_host
-from sfbench.probe.replaying.own_memory import KeptWeights, by_the_tool, no_double, ring_is_empty
+from sfbench.probe.replaying.own_memory import by_the_tool
 from sfbench.probe.replaying.resize import SCALES
 from sfbench.probe.replaying.ring import Ring, ring_bytes
+from sfbench.probe.rungs_left import RungsLeft
 from sfbench.probe.so_far import SoFar
 from sfbench.probe.state import Calls, RankId, State
 from sfbench.probe.stop import Refused, StopRun, leave_at_once
@@ -54,7 +54,7 @@ class Session(State):
         self._compiled = 0
         """How often torch.compile had compiled when the measured steps began."""
         self._pace: Pace | CheckPace | None = None
-        self._weights = KeptWeights(self)
+        self._left = RungsLeft(self)
         self._so_far = SoFar()
 
     def install(self) -> None:
@@ -66,6 +66,8 @@ class Session(State):
             self.inside.install(self.taps)
         for hooks in (self.loaders, self.updates, self.models, self.saves, self.collectives):
             hooks.install(self.taps)
+        if self.inside is not None:
+            self.graphs.install(self.taps)
         self.recorder.install(self.taps)
         self.keeper.listen(self.flow.loop is None)
         if self.measuring_began:
@@ -141,25 +143,19 @@ class Session(State):
         self.loop_info = describe_loop(self, loop, wrapper(facts))
         check_global_batch(self)
         self.unavailable = left_out(self, facts, joins=bool(self.recorder.sync_points.joins))
-        self._run_only(r for r in self.job.probe.rungs if r not in self.unavailable)
+        self._left.run_only(r for r in self.job.probe.rungs if r not in self.unavailable)
         queued = max((self.loaders.queue_length(k) for k in loop.loaders), default=0)
         if self.rank == 0 and self.job.probe.checks:
             self._pace = CheckPace(self.job.probe, self.recorder.seen)
         elif self.rank == 0:
             on_device = self.job.device_type != "cpu"
-            self._pace = Pace(
-                self.job.probe, self.rungs, self.world_size, queued, self._can_curve,
+            self._pace = self._left.pace = Pace(
+                self.job.probe, self.rungs, self.world_size, queued, self._left.can_curve,
                 on_device=on_device,
             )  # fmt: skip
         self._connect(counting=True)
         self.heartbeat.phase("warmup")
         self.first_step_s = time.perf_counter()
-
-    def _run_only(self, rungs: Iterable[Rung]) -> None:
-        self.rungs = tuple(rungs)
-        if self.rungs == ("train",):  # nothing will be replayed: its batches take memory
-            self.replay.ring = None
-            self.keeper.listen(False)
 
     def _may_decide(self) -> bool:
         return self.recorder.sync_points.may_decide()
@@ -243,43 +239,14 @@ class Session(State):
             self.loads.end(self.command.rung, self.command.skip + self.command.steps)
             anew = compilations() != self._compiled
         self.flow.settle()
-        seconds, samples = self.steps.close(self.command, usable=not anew)
+        usable = self._left.block_ended() and not anew
+        seconds, samples = self.steps.close(self.command, usable=usable)
         if self.command.turn == self.rank:
             self.control.broadcast([TURN_OVER], self.rank)
         return BlockFacts(now_s=time.perf_counter(), step_s=seconds, samples=samples)
 
-    def _can_curve(self) -> bool:
-        """Whether the batch curve can be measured: at one device, with batches that can be cut."""
-        ring = self.replay.ring
-        if self.world_size > 1 or ring is None or not ring.can_resize():
-            return False
-        reason = no_double(self)
-        if reason is not None:
-            self._leave_out(("double",), reason)
-        return True
-
-    def _find_room(self) -> None:
-        """On accelerators: agree where the copy of the weights goes, before one is made."""
-        apart = self._apart()
-        if self.command.kind != WARMUP or self.clock.accelerator is None or not apart:
-            return
-        reason = self._weights.agree()
-        if reason is not None:
-            self._leave_out(apart, reason)
-
-    def _apart(self) -> tuple[Rung, ...]:
-        """Of the rungs that run, those on which ranks do not meet."""
-        return tuple(rung for rung in self.rungs if rung not in ("train", "cached"))
-
-    def _leave_out(self, rungs: Sequence[Rung], reason: str) -> None:
-        """All ranks alike: these cannot run, and measuring goes on without them."""
-        self.unavailable |= dict.fromkeys(rungs, reason)
-        self._run_only(rung for rung in self.rungs if rung not in rungs)
-        if isinstance(self._pace, Pace):
-            self._pace.leave_out(rungs)
-
     def _agree(self, facts: BlockFacts) -> Command:
-        self._find_room()
+        self._left.look()
         command = self._pace.send(facts) if self._pace is not None else Command(DONE)
         if self._pace is not None:
             figures = self._pace.figures
@@ -304,7 +271,7 @@ class Session(State):
 
     def caused(self, error: BaseException) -> bool:
         """Whether the script ran out of memory that this session takes beside it."""
-        return by_the_tool(self, self._weights, error)
+        return by_the_tool(self, self._left.weights, error)
 
     def _enter(self, command: Command) -> bool:
         """Turn to what a command wants; False where there is no memory for it on some rank."""
@@ -313,13 +280,14 @@ class Session(State):
             self._save_so_far(after)
         if command.kind == BLOCK and self.measuring_began == 0.0:
             self._begin_measuring()
-        if not self._has_memory_for(after):
+        if not self._left.take_memory(after):
             return False
         self.recorder.obey(end_pass=command.end_pass == 1, trial=command.trial == 1)
         if before == "train" and after != "train":
             self._settle()
         self.command = command
         self._switch(after)
+        self._left.block_begins(after)
         if self.replay.ring is not None:
             # The same batches on each rung of a cycle, others on the next.
             block = command.skip + command.steps
@@ -335,22 +303,7 @@ class Session(State):
         self.heartbeat.phase("measuring")
         if not self.job.probe.checks:
             self.recorder.close()
-        reason = ring_is_empty(self, self.rungs)
-        if reason is not None:
-            self._leave_out([rung for rung in self.rungs if rung != "train"], reason)
-
-    def _has_memory_for(self, rung: Rung) -> bool:
-        """Take what a rung needs, on all ranks or on none; then it is left out."""
-        if rung in self.unavailable:
-            return False
-        apart, reason = rung not in ("train", "cached"), None
-        if apart and not self._weights.kept:
-            reason = self._weights.keep()
-        if rung in SCALES and self.replay.ring is not None and reason is None:
-            reason = self.replay.ring.resize(rung)
-        if reason is not None:
-            self._leave_out((rung,) if rung in SCALES else self._apart(), reason)
-        return reason is None
+        self._left.before_measuring()
 
     def _settle(self) -> None:
         """Let every rank's workers come to rest before a rung that does not load."""
@@ -362,7 +315,7 @@ class Session(State):
         """Turn loaders, gradient sync and the script's own collectives to what a rung wants."""
         apart = rung not in ("train", "cached")
         if not apart:
-            self._weights.put_back()
+            self._left.weights.put_back()
         self.models.sync_off = self.collectives.local = apart
         self.replay.active = rung != "train"
         self._reconnect()

@@ -16,6 +16,7 @@ from sfbench.probe.hooks.collectives import CollectiveHooks
 from sfbench.probe.hooks.device_marks import DeviceMarks
 from sfbench.probe.hooks.events import Event
 from sfbench.probe.hooks.fetching import FetchHooks
+from sfbench.probe.hooks.graphs import GraphHooks
 from sfbench.probe.hooks.loader_hooks import LoaderHooks
 from sfbench.probe.hooks.model_hooks import ModelHooks
 from sfbench.probe.hooks.pulse import Pulse
@@ -82,6 +83,7 @@ class State:
         self.models = ModelHooks(self.pulse)
         self.saves = SaveHooks(calls.ask, self.rank, allow=job.probe.allow_saves)
         self.collectives = CollectiveHooks(CallSite(job.root).line, self.flow.later)
+        self.graphs = GraphHooks(lambda: self.collectives.local)
         self.fetching = FetchHooks(Path(job.launch_dir), self.rank, job.code)
         self.loads = LoadMeter(self.clock)
         self.late = LateSteps(self.rank, self.pulse, CallSite(job.root), lambda: self.flow.ended)

@@ -155,7 +155,7 @@ def result_view(result: SweepResult, key: str, baseline: SweepResult | None) -> 
 
 
 def _kicker(result: SweepResult) -> str:
-    kind = "GPU" if result.device_type == "cuda" else "CPU"
+    kind = "CPU" if result.device_type == "cpu" else "GPU"
     whose = ", by the script" if result.scaling_by_script else ""
     what = f"{Path(result.target).name} · {kind} · {result.scaling} scaling{whose}"
     return f"{what} · {result.environment.started_at[:10]}"

@@ -88,7 +88,11 @@ def run_sweep(
             points=analysis.points,
             diagnoses=diagnose(analysis.points, launches, analysis.steps, machine),
             checks=run_checks(sweep_facts(launches, analysis.points), plan.scaling),
-            warnings=(*analysis.warnings, *script_warnings(script, plan.target.script)),
+            warnings=(
+                *plan.notes,
+                *analysis.warnings,
+                *script_warnings(script, plan.target.script),
+            ),
             environment=environment(plan, machine, launches, command, started_at, script),
             schedule=schedule(plan, launches),
             duration_s=time.monotonic() - began,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from datetime import datetime
@@ -18,6 +19,7 @@ from virtual_job import Rank
 
 from sfbench.common.errors import UsageError
 from sfbench.common.schema import LADDER
+from sfbench.launch.local import environment
 from sfbench.plan import accelerators as module
 from sfbench.plan.accelerators import Accelerators, Gpu, accelerators, torch_build, visible
 from sfbench.plan.machine import Machine, this_machine
@@ -111,7 +113,9 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         if driver:
             node.touch()
         monkeypatch.setattr(module, "torch_build", lambda: kind)
-        monkeypatch.setattr(module, "_NODES", dict.fromkeys(("cuda", "rocm", "xpu"), (str(node),)))
+        nodes = dict.fromkeys(("cuda", "rocm", "xpu"), (str(tmp_path / "none"),))
+        monkeypatch.setattr(module, "_NODES", {**nodes, kind: (str(node),)})
+        monkeypatch.setattr(module, "_CARDS", tmp_path / "drm")
         done = subprocess.CompletedProcess([], 1 if error else 0, answer, error)
         monkeypatch.setattr(module.subprocess, "run", lambda *a, **k: done)
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -153,7 +157,10 @@ def test_a_failing_nvml_is_no_hindrance_where_torch_can(
 ) -> None:
     built("cuda", answer='["Orin"]\n')
     monkeypatch.setitem(sys.modules, "pynvml", nvml(starts=False))
-    assert accelerators() == Accelerators(names=("Orin",))
+    found = accelerators()
+    assert (found.names, found.problem) == (("Orin",), None)
+    assert "power limit and throttling of these GPUs are not known" in str(found.note)
+    assert "version mismatch" in str(found.note)
 
 
 @pytest.mark.parametrize(("build", "kind"), [("rocm", "cuda"), ("xpu", "xpu")])
@@ -161,8 +168,69 @@ def test_other_vendors_are_one_path_or_said(built: Any, build: str, kind: str) -
     built(build, answer='["MI300X", "MI300X"]\n')
     found = accelerators()
     assert (found.names, found.kind, found.problem) == (("MI300X", "MI300X"), kind, None)
+    assert f"NVIDIA GPUs only, and torch is built for {build}" in str(found.note)
     built(build, error="no permission for the device")
     assert "no permission" in str(accelerators().problem)
+
+
+@pytest.mark.parametrize(
+    ("build", "driver", "told"),
+    [
+        ("cuda", "rocm", "driver of AMD GPUs"),  # what `pip install torch` brings there
+        (None, "cuda", "driver of NVIDIA GPUs"),
+        ("rocm", "cuda", "torch is built for AMD GPUs"),
+        (None, "rocm", "torch is built for the processor alone"),
+    ],
+)
+def test_gpus_of_another_maker_than_torch_is_built_for_are_said(
+    built: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, build: Any, driver: Any, told: str
+) -> None:
+    built(build, driver=False)
+    node = tmp_path / "other"
+    node.touch()
+    monkeypatch.setitem(module._NODES, driver, (str(node),))
+    found = accelerators()
+    assert (found.names, found.problem) == ((), None)
+    assert told in str(found.note)
+    assert str(node) in str(found.note)
+
+
+@pytest.mark.parametrize(("place", "card"), [("0000:00:02.0", False), ("0000:8c:00.0", True)])
+def test_graphics_inside_a_processor_is_no_gpu_to_speak_of(
+    built: Any, tmp_path: Path, place: str, card: bool
+) -> None:
+    # GIVEN a build of torch for the processor, and an Intel device at that place on the bus
+    built(None)
+    device = tmp_path / "bus" / place
+    device.mkdir(parents=True)
+    (device / "vendor").write_text("0x8086\n")
+    (tmp_path / "drm" / "renderD129").mkdir(parents=True)
+    (tmp_path / "drm" / "renderD129" / "device").symlink_to(device)
+    assert ("driver of Intel GPUs" in str(accelerators().note)) == card
+
+
+@pytest.mark.parametrize(
+    ("options", "workload", "told"),
+    [({}, False, True), ({"device": "cpu"}, False, False), ({}, True, False)],
+)
+def test_a_result_on_the_processor_says_that_gpus_were_idle(
+    options: dict[str, Any], workload: bool, told: bool
+) -> None:
+    host = machine(gpu_note="this machine has a driver of AMD GPUs")
+    target = Target(name="emulated", script=Path("/x/train.py"), is_workload=workload)
+    found = make_plan(Settings(**options), target, host, datetime(2030, 1, 1))
+    assert found.device_type == "cpu"
+    assert found.notes == (("this machine has a driver of AMD GPUs",) if told else ())
+
+
+def test_no_makers_gpus_are_seen_by_a_measurement_on_the_processor() -> None:
+    hidden = environment(2, "cpu")
+    # ROCm and oneAPI take an empty list for none given
+    assert hidden["CUDA_VISIBLE_DEVICES"] == ""
+    assert hidden["HIP_VISIBLE_DEVICES"] == "-1"
+    assert hidden["ONEAPI_DEVICE_SELECTOR"] == "*:cpu"
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR"):
+        assert environment(2, "cuda").get(name) == os.environ.get(name)
 
 
 def test_the_question_to_torch_can_be_asked() -> None:
@@ -272,6 +340,7 @@ def test_what_torch_says_where_there_is_no_gpu_is_known() -> None:
     with pytest.raises((AssertionError, RuntimeError)) as caught:
         torch.zeros(1).cuda()
     assert asks_for_a_device(caught.value)
+    assert asks_for_a_device(RuntimeError("No HIP GPUs are available"))
     assert not asks_for_a_device(RuntimeError("CUDA out of memory"))
 
 

@@ -102,6 +102,18 @@ def test_loop_goes_on_while_rungs_change(run_script: Runner, script: str) -> Non
     assert set(run.column("rung")[run.column("measured") == 1]) == {0, 1, 2, 3}
 
 
+def test_ranks_that_meet_past_all_hooks_are_not_parked(run_script: Runner) -> None:
+    # GIVEN a collective that cannot be answered on the rank: alone, a rank would wait for ever
+    options = dataclasses.replace(SMALL, rungs=RUNGS, seconds=1.0)
+    run = run_script("unseen_collectives.py", options=options)
+    # THEN
+    check(run, shape_of("unseen_collectives.py"))
+    assert run.record is not None
+    assert set(run.record.unavailable) == {"unsynced", "solo"}
+    assert "reach the other ranks in every step" in run.record.unavailable["solo"]
+    assert set(run.column("rung")[run.column("measured") == 1]) == {0, 1}
+
+
 def test_app_that_changes_folder_and_reads_its_own_grammar(run_script: Runner) -> None:
     # GIVEN / WHEN
     run = run_script("changes_folder.py", args=("out={out}", "optim.lr=0.05"))

@@ -1,10 +1,12 @@
-# shape: collectives of newer torch, and messages between two ranks, in each step
+# shape: collectives by all their names, and messages between two ranks, in each step
 # samples: 8
 # fetches: 1
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as fcol
 import torch.nn.functional as F
 import toy
+from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -13,11 +15,15 @@ gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 
 
 def exchange(loss):
-    """The losses of all ranks, by three ways."""
+    """The losses of all ranks, by many ways."""
     rank, size = dist.get_rank(), dist.get_world_size()
     mine = loss.detach().reshape(1)
     losses = torch.empty(size)
     gather(losses, mine)
+    c10d.all_reduce(mine.clone())
+    dist.group.WORLD.allreduce([mine.clone()]).wait()
+    mean = fcol.all_reduce(mine, "avg", dist.group.WORLD)
+    losses += fcol.all_gather_tensor(mean, 0, dist.group.WORLD)
     right, left = (rank + 1) % size, (rank - 1) % size
     given = torch.empty(1)
     if size > 1:

@@ -136,6 +136,17 @@ def test_on_a_device_the_first_cycle_begins_with_what_takes_no_memory() -> None:
         assert len({tuple(order) for order in orders.values()}) > 1
 
 
+def test_a_rank_runs_alone_only_after_all_have_run_without_meeting() -> None:
+    orders = set()
+    for seed in range(12):
+        options = ProbeOptions(seconds=4.0, cycles=6, seed=seed)
+        commands = blocks(drive(options, rungs=LADDER, ranks=2))
+        order = [RUNGS[c.rung] for c in commands if c.cycle == 0 and c.turn != 1]
+        assert order.index("unsynced") < order.index("solo")
+        orders.add(tuple(order))
+    assert len(orders) > 4  # the rest is drawn
+
+
 def test_train_comes_back_with_queues_as_in_real_life() -> None:
     # GIVEN a loader that holds 24 batches ready
     commands = blocks(drive(ProbeOptions(seconds=3.0), rungs=LADDER, queued=24))

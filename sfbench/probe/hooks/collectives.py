@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from sfbench.common.schema import OwnCollective
+from sfbench.probe.hooks import functional
 from sfbench.probe.hooks.events import Event, Met
 from sfbench.probe.hooks.taps import Taps
 
@@ -38,7 +40,20 @@ COLLECTIVES = (*_IN_PLACE, *_OBJECTS, *_TENSORS)
 PAIRWISE = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 """Functions of ``torch.distributed`` in which two ranks meet. All of them go through the methods
 below of a group; ``P2POp`` compares functions by identity, so they stay as they are."""
-_GROUP_METHODS = ("send", "recv", "recv_anysource")
+_PAIRWISE_METHODS = ("send", "recv", "recv_anysource")
+GROUP_METHODS = (
+    "allreduce", "allreduce_coalesced", "broadcast", "reduce", "barrier", "monitored_barrier",
+    "allgather", "_allgather_base", "all_gather_single", "allgather_coalesced",
+    "allgather_into_tensor_coalesced", "all_gather_single_coalesced", "gather", "scatter",
+    "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single",
+    "reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced", "alltoall",
+    "alltoall_base", "all_to_all_single",
+)  # fmt: skip
+"""Methods of a group in which its ranks meet: what a script calls past the functions above. All but
+those that work in place are given first what comes out, then what goes in."""
+_METHODS_IN_PLACE = (
+    "allreduce", "allreduce_coalesced", "broadcast", "reduce", "barrier", "monitored_barrier",
+)  # fmt: skip
 
 _now = time.perf_counter
 _new: Any = tuple.__new__
@@ -63,16 +78,23 @@ class CollectiveHooks:
         self.listens = True
         """Calls are told apart by their line: until the first block."""
         self._line = line
+        self._inside = False
         self._seen: dict[tuple[str, str], list[float]] = {}
         self._bytes: dict[tuple[str, str], int] = {}
 
     def install(self, taps: Taps) -> None:
         """Patch the collectives, and what a group sends from one rank to another."""
         for name in COLLECTIVES:
-            if hasattr(dist, name):
-                taps.wrap(dist, name, self._around(name))
-        for name in _GROUP_METHODS:
+            # Where they are defined as well: some call them by that name.
+            for owner in (dist, c10d):
+                if hasattr(owner, name):
+                    taps.wrap(owner, name, self._around(name))
+        for name in _PAIRWISE_METHODS:
             taps.wrap(dist.ProcessGroup, name, self._around_pairwise)
+        for name in GROUP_METHODS:
+            if hasattr(dist.ProcessGroup, name):
+                taps.wrap(dist.ProcessGroup, name, self._around_method(name))
+        functional.install(taps, self)
 
     def _around(self, name: str) -> Callable[[Any], Any]:
         def make(original: Any) -> Any:
@@ -82,8 +104,13 @@ class CollectiveHooks:
                 # Scripts keep what they import: this asks at each call, and is never exchanged.
                 if self.local:
                     return _local(name, signature.bind(*args, **kwargs))
-                began = _now()
-                answer = original(*args, **kwargs)
+                if self._inside:  # one is made of others
+                    return original(*args, **kwargs)
+                self._inside, began = True, _now()
+                try:
+                    answer = original(*args, **kwargs)
+                finally:
+                    self._inside = False
                 ended = _now()
                 if told is not None:
                     told.append(_new(Met, (began, ended)))
@@ -94,6 +121,20 @@ class CollectiveHooks:
                 return answer
 
             return collective
+
+        return make
+
+    def _around_method(self, name: str) -> Callable[[Any], Any]:
+        def make(original: Any) -> Any:
+            def method(group: Any, *args: Any, **kwargs: Any) -> Any:
+                if not self.local:
+                    return original(group, *args, **kwargs)
+                if name not in _METHODS_IN_PLACE:
+                    target, source = (*args, *kwargs.values())[:2]
+                    _give(target, source)
+                return Done()
+
+            return method
 
         return make
 
@@ -183,6 +224,8 @@ def _give(target: Any, source: Any) -> None:
     if isinstance(target, torch.Tensor):
         _fill(target, source if isinstance(source, torch.Tensor) else source[0])
         return
+    if not isinstance(source, torch.Tensor) and not len(source):
+        return  # another rank gives
     for place, inner in enumerate(target):
         whole = isinstance(source, torch.Tensor)
         _give(inner, source if whole else source[place % len(source)])

@@ -101,8 +101,10 @@ class DeviceMarks:
         return self._clock.accelerator is not None and threading.get_ident() == self._pulse.main
 
     def _around_forward(self, original: Any) -> Any:
+        clock = self._clock
+
         def forward(model: Any, /, *inputs: Any, **kwargs: Any) -> Any:
-            if not (self.phases and torch.is_grad_enabled() and self._trains()):
+            if not (self.phases and torch.is_grad_enabled() and self._trains()) or _captures(clock):
                 return original(model, *inputs, **kwargs)
             step, before = self._flow.ended, self._clock.mark()
             if self._update_began is not None:
@@ -146,6 +148,11 @@ class DeviceMarks:
                     self._waits.setdefault(step, []).append(_Wait(seconds, before, mark()))
 
         return waited
+
+
+def _captures(clock: Clock) -> bool:
+    """Whether a graph is being made, which could not hold a mark."""
+    return clock.accelerator is not None and clock.accelerator.capturing()
 
 
 def _total(spans: list[tuple[int, Any, Any]], kind: int) -> float:

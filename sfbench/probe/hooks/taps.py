@@ -32,9 +32,9 @@ class Tap:
         self._standing: Any = self._own
         self._listeners: list[Listener] = []
 
-    def add(self, make: Make) -> Listener:
+    def add(self, make: Make, *, traced: bool = False) -> Listener:
         """Listen from now on."""
-        listener = Listener(self, make)
+        listener = Listener(self, make, traced=traced)
         self._listeners.append(listener)
         self.rebuild()
         return listener
@@ -59,7 +59,7 @@ class Tap:
             return
         call = self.original
         for listener in self._listeners:
-            call = _dressed(listener.make(call), self.original)
+            call = _dressed(listener.make(call), self.original, traced=listener.traced)
         self._put(call)
 
     def _put(self, value: Any) -> None:
@@ -73,9 +73,11 @@ class Tap:
 class Listener:
     """One who listens to a tap."""
 
-    def __init__(self, tap: Tap, make: Make) -> None:
+    def __init__(self, tap: Tap, make: Make, *, traced: bool = False) -> None:
         self._tap = tap
         self.make = make
+        self.traced = traced
+        """torch.compile looks into it."""
 
     def swap(self, make: Make) -> None:
         """Go on listening, at the same place, with another function."""
@@ -93,12 +95,15 @@ class Taps:
     def __init__(self) -> None:
         self._taps: dict[tuple[int, str], Tap] = {}
 
-    def wrap(self, owner: Any, name: str, make: Make) -> Listener:
-        """Listen to ``owner.name``: ``make(original)`` stands in for it."""
+    def wrap(self, owner: Any, name: str, make: Make, *, traced: bool = False) -> Listener:
+        """Listen to ``owner.name``: ``make(original)`` stands in for it.
+
+        ``traced``: torch.compile may look into it, since it does nothing that a graph cannot hold.
+        """
         tap = self._taps.get((id(owner), name))
         if tap is None:
             tap = self._taps[id(owner), name] = Tap(owner, name)
-        return tap.add(make)
+        return tap.add(make, traced=traced)
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
         """Put ``value`` where ``owner.name`` stands."""
@@ -110,13 +115,14 @@ class Taps:
             self._taps.popitem()[1].restore()
 
 
-def _dressed(stand_in: Any, original: Any) -> Any:
+def _dressed(stand_in: Any, original: Any, *, traced: bool) -> Any:
     """With the name, the signature and the attributes of what it stands for.
 
     Libraries look at them: at the arguments of a loader before they make it again, for example.
     """
     functools.update_wrapper(stand_in, original)
-    return uncompiled(stand_in) if isinstance(stand_in, types.FunctionType) else stand_in
+    plain = isinstance(stand_in, types.FunctionType) and not traced
+    return uncompiled(stand_in) if plain else stand_in
 
 
 def uncompiled(stand_in: F) -> F:
