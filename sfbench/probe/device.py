@@ -40,17 +40,24 @@ class Accelerator:
 
     def memory(self) -> Memory:
         """How its memory is used. A script may have given its process a part of the device."""
-        free, total = self._module.mem_get_info(self.device)
+        free, total = self._free_and_total()
         reserved = int(self._figure("memory_reserved"))
         # 0: an old torch, or an allocator that does not tell.
         total = int(total * (self._figure("get_per_process_memory_fraction") or 1.0))
         return Memory(
             total=total,
-            free=max(0, min(int(free), total - reserved)),
+            free=max(0, min(free, total - reserved)),
             reserved=reserved,
             allocated=int(self._figure("memory_allocated")),
             peak=self.peak_bytes(),
         )
+
+    def _free_and_total(self) -> tuple[int, int]:
+        try:
+            free, total = self._module.mem_get_info(self.device)
+        except RuntimeError:  # not all devices tell (some of Intel's): then none is taken for free
+            return NO_FIGURE, self.identity()[0]
+        return int(free), int(total)
 
     def _figure(self, name: str) -> float:
         """``NO_FIGURE`` where a script put an allocator in torch's place that keeps none."""

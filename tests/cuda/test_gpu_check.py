@@ -22,6 +22,7 @@ from sfbench.probe.clock import DeviceClock
 GPU = Path(__file__).parents[1] / "gpu"
 sys.path.insert(0, str(GPU))
 import check  # noqa: E402
+import job  # noqa: E402
 
 
 def test_without_a_gpu_it_says_so_and_checks_nothing() -> None:
@@ -84,14 +85,24 @@ def test_nccl_tests_output_is_read() -> None:
 
 
 @pytest.mark.parametrize("mode", ["plain", "validates", "copies"])
-def test_the_job_trains_and_keeps_its_own_time(tmp_path: Path, mode: str) -> None:
+def test_the_job_trains_and_keeps_its_own_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    # GIVEN the only rank of a job, here in this process
     rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost"}
+    for name, value in {**rank, "MASTER_PORT": "0"}.items():
+        monkeypatch.setenv(name, value)
     file = tmp_path / "times"
     words = ["--mode", mode, "--width", "32", "--depth", "2", "--rows", "4", "--steps", "21"]
-    subprocess.run(
-        [sys.executable, str(GPU / "job.py"), *words, "--times", str(file)],
-        env={**os.environ, **rank, "MASTER_PORT": "0"}, check=True, timeout=120,
-    )  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["job.py", *words, "--times", str(file)])
+    monkeypatch.setattr(job, "WIDE", 512)
+    at_exit: list[Any] = []
+    monkeypatch.setattr(job.atexit, "register", lambda *call: at_exit.append(call))
+    # WHEN it runs, and the process would end
+    job.main()
+    for call, *given in at_exit:
+        call(*given)
+    # THEN
     times = json.loads((tmp_path / "times.0").read_text())
     assert len(times) == 20
     assert min(times) > 0

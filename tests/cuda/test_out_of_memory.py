@@ -282,6 +282,19 @@ def test_the_parts_of_a_device_that_a_process_may_take_are_what_there_is(rank: R
     assert memory.beside(memory.peak) == 8 * GIB
 
 
+def test_a_device_that_does_not_tell_its_free_memory_is_taken_for_full(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(device: Any) -> tuple[int, int]:
+        raise RuntimeError("The device doesn't support querying the available free memory.")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", unknown)
+    made = copies(monkeypatch, fit=lambda on_host: True)
+    rank.wanting(rungs=LADDER)
+    assert ran(rank.run()) >= set(LADDER)
+    assert set(made) == {True}
+
+
 def test_an_allocator_that_keeps_no_figures_stops_nothing(
     rank: Rank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
