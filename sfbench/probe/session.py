@@ -316,7 +316,8 @@ class Session(State):
         apart = rung not in ("train", "cached")
         if not apart:
             self._left.weights.put_back()
-        self.models.sync_off = self.collectives.local = apart
+        self.models.sync_off = apart
+        self.collectives.run_apart(apart)
         self.replay.active = rung != "train"
         self._reconnect()
 

@@ -24,9 +24,7 @@ from sfbench.probe.hooks.collectives import (
     PAIRWISE,
     CollectiveHooks,
 )
-from sfbench.probe.hooks.pulse import Pulse
 from sfbench.probe.hooks.taps import Taps
-from sfbench.probe.recording.sync_points import SyncPointWatch
 from sfbench.probe.replaying.meetings import meetings
 
 TORCH = Path(torch.__file__).parent
@@ -112,7 +110,7 @@ def test_no_module_of_torch_takes_a_collective_out_of_reach() -> None:
 def apart() -> Iterator[None]:
     taps, hooks = Taps(), CollectiveHooks()
     hooks.install(taps)
-    hooks.local = True
+    hooks.run_apart(True)
     yield
     taps.restore()
 
@@ -204,7 +202,8 @@ def test_one_that_is_made_of_others_counts_once() -> None:
     try:
         dist.all_gather_object([None], "value")
         c10d.all_reduce(X.clone())
-        assert (hooks.calls, hooks.bytes_sent) == (2, 16)
+        assert {one.name for one in hooks.per_step(1)} == {"all_gather_object", "all_reduce"}
+        assert hooks.bytes_sent == 16
     finally:
         dist.destroy_process_group()
         taps.restore()
@@ -280,14 +279,19 @@ def test_functional_collectives_are_answered() -> None:
     assert torch.equal(x.grad, torch.full((4,), 2.0))
 
 
+def watched(original: Any) -> Any:
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs)
+
+    return collective
+
+
 def test_a_compiled_graph_is_not_broken() -> None:
-    # GIVEN all that stands in for a collective
+    # GIVEN two stand-ins around each other
     taps, hooks = Taps(), CollectiveHooks()
+    before_all = set(fcol.traceable_collective_remaps)
     hooks.install(taps)
-    nothing: Any = None
-    SyncPointWatch(
-        nothing, Pulse([0.0] * 8), lambda: hooks.local, lambda: False, nothing, nothing
-    ).install(taps)
+    taps.wrap(dist, "all_reduce", watched)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     group = dist.group.WORLD
 
@@ -312,3 +316,5 @@ def test_a_compiled_graph_is_not_broken() -> None:
         dist.destroy_process_group()
         taps.restore()
         torch._dynamo.reset()
+    # AND torch is left as it was
+    assert set(fcol.traceable_collective_remaps) == before_all

@@ -12,6 +12,7 @@ import inspect
 import statistics
 import time
 from collections.abc import Callable, MutableSequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch.distributed import distributed_c10d as c10d
 from sfbench.common.schema import OwnCollective
 from sfbench.probe.hooks import functional
 from sfbench.probe.hooks.events import Event, Met
-from sfbench.probe.hooks.taps import Taps
+from sfbench.probe.hooks.taps import Listener, Taps
 
 _IN_PLACE = (
     "all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "barrier", "monitored_barrier",
@@ -79,11 +80,14 @@ class CollectiveHooks:
         """Calls are told apart by their line: until the first block."""
         self._line = line
         self._inside = False
+        self._taps = Taps()
+        self._methods: list[Listener] = []
         self._seen: dict[tuple[str, str], list[float]] = {}
         self._bytes: dict[tuple[str, str], int] = {}
 
     def install(self, taps: Taps) -> None:
         """Patch the collectives, and what a group sends from one rank to another."""
+        self._taps = taps
         for name in COLLECTIVES:
             # Where they are defined as well: some call them by that name.
             for owner in (dist, c10d):
@@ -91,10 +95,22 @@ class CollectiveHooks:
                     taps.wrap(owner, name, self._around(name))
         for name in _PAIRWISE_METHODS:
             taps.wrap(dist.ProcessGroup, name, self._around_pairwise)
-        for name in GROUP_METHODS:
-            if hasattr(dist.ProcessGroup, name):
-                taps.wrap(dist.ProcessGroup, name, self._around_method(name))
         functional.install(taps, self)
+
+    def run_apart(self, on: bool) -> None:
+        """Ranks part, or meet again. Methods of a group are patched only as long as they are apart:
+        all that is above calls them."""
+        self.local = on
+        if on and not self._methods:
+            group = dist.ProcessGroup
+            self._methods = [
+                self._taps.wrap(group, name, partial(self._around_method, name))
+                for name in GROUP_METHODS
+                if hasattr(group, name)
+            ]
+        elif not on:
+            while self._methods:
+                self._methods.pop().leave()
 
     def _around(self, name: str) -> Callable[[Any], Any]:
         def make(original: Any) -> Any:
@@ -124,19 +140,14 @@ class CollectiveHooks:
 
         return make
 
-    def _around_method(self, name: str) -> Callable[[Any], Any]:
-        def make(original: Any) -> Any:
-            def method(group: Any, *args: Any, **kwargs: Any) -> Any:
-                if not self.local:
-                    return original(group, *args, **kwargs)
-                if name not in _METHODS_IN_PLACE:
-                    target, source = (*args, *kwargs.values())[:2]
-                    _give(target, source)
-                return Done()
+    def _around_method(self, name: str, original: Any) -> Any:
+        def method(group: Any, *args: Any, **kwargs: Any) -> Any:
+            if name not in _METHODS_IN_PLACE:
+                target, source = (*args, *kwargs.values())[:2]
+                _give(target, source)
+            return Done()
 
-            return method
-
-        return make
+        return method
 
     def _note(self, place: tuple[str, str], seconds: float, sent: int) -> None:
         self._seen.setdefault(place, []).append(seconds)

@@ -13,12 +13,15 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch._dynamo
+import torch.distributed._functional_collectives as fcol
 
 F = TypeVar("F", bound=Callable[..., Any])
 Make = Callable[[Any], Any]
 """Makes a stand-in around an original."""
 
 _ABSENT = object()
+_COMPILED: dict[Any, Any] = getattr(fcol, "traceable_collective_remaps", {})
+"""What torch.compile puts in the place of functions that it cannot look into."""
 
 
 class Tap:
@@ -31,6 +34,8 @@ class Tap:
         """What stood there before, looked up and not bound."""
         self._standing: Any = self._own
         self._listeners: list[Listener] = []
+        self._compiled: list[Any] = []
+        """Stand-ins that torch.compile exchanges as it would the original."""
 
     def add(self, make: Make, *, traced: bool = False) -> Listener:
         """Listen from now on."""
@@ -49,6 +54,8 @@ class Tap:
         """Put the original back, whatever the script has put there since."""
         self._listeners.clear()
         self._put(self._own)
+        while self._compiled:
+            _COMPILED.pop(self._compiled.pop(), None)
 
     def rebuild(self) -> None:
         """Make the stand-in from those who listen now."""
@@ -60,6 +67,9 @@ class Tap:
         call = self.original
         for listener in self._listeners:
             call = _dressed(listener.make(call), self.original, traced=listener.traced)
+        if isinstance(self.original, types.FunctionType) and self.original in _COMPILED:
+            _COMPILED[call] = _COMPILED[self.original]
+            self._compiled.append(call)
         self._put(call)
 
     def _put(self, value: Any) -> None:
