@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from virtual import GIB
-from virtual_job import Rank
+from virtual_job import Cost, Rank
 
 from sfbench.common.schema import LADDER, RUNGS
 from sfbench.probe.replaying import own_memory
@@ -76,6 +76,25 @@ def test_no_block_begins_with_an_empty_queue(rank: Rank) -> None:
     run = rank.run()
     for rung in LADDER:
         assert run.column("step_s", rung) == pytest.approx(rank.cost.device, abs=1e-6), rung
+
+
+def test_a_clock_has_come_back_before_a_block_is_measured(rank: Rank) -> None:
+    # GIVEN steps of 10 ms, that take 15 ms in the first 0.15 s of each rung: the device had rested
+    rank.cost = Cost(fetch=1e-4, host=1e-3, forward=3e-3, backward=6e-3, update=1e-3)
+    rank.wanting(rungs=LADDER, seconds=6.0)
+    session, since = rank.start(), [0.0, -1.0]
+
+    def slow() -> None:
+        if session.command.rung != since[1]:
+            since[:] = rank.cuda.now, session.command.rung
+        if rank.cuda.now - since[0] < 0.15:
+            rank.cuda.launch(0.005, rank.device)
+
+    rank.before_backward = slow
+    run = rank.run()
+    for rung in LADDER:
+        assert run.column("step_s", rung) == pytest.approx(0.010, abs=1e-6), rung
+    assert run.column("step_s", "solo", measured=False).max() > 0.014
 
 
 def test_clocks_are_told_rung_by_rung(rank: Rank) -> None:
