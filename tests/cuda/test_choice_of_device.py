@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from datetime import datetime
@@ -26,7 +27,7 @@ from sfbench.plan.machine import Machine, this_machine
 from sfbench.plan.options import Settings
 from sfbench.plan.planner import make_plan
 from sfbench.plan.sweep_plan import SweepPlan, Target
-from sfbench.probe.device import asks_for_a_device, home_of
+from sfbench.probe.device import asks_for_a_device, home_of, mismatch
 from sfbench.probe.replaying.unavailable_rungs import unavailable_rungs
 from sfbench.probe.stop import Refused
 
@@ -314,6 +315,23 @@ def test_a_script_that_trains_on_the_processor_is_no_measurement_of_gpus(
         rank.run()
     assert caught.value.kind == "device"
     assert rank.cuda.events == 0
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "told"),
+    [
+        (("cuda", "cuda"), "cpu", "Rank 0 trains on cuda, .* on the CPU.*Give --device cuda"),
+        (("cuda", "cpu"), "cuda", "Rank 1 trains on cpu, .* on cuda.*Give --device cpu"),
+        (("xpu",), "cuda", "Rank 0 trains on xpu, .*Give --device xpu"),
+        (("cuda", "cuda"), "cuda", None),
+        (("cpu",), "cpu", None),
+    ],
+)
+def test_another_kind_of_device_than_asked_for_is_refused(
+    found: tuple[str, ...], asked: str, told: str | None
+) -> None:
+    refusal = mismatch(found, asked)
+    assert (refusal is None) if told is None else re.search(told, str(refusal))
 
 
 def test_parameters_parked_on_the_host_are_trained_on_the_current_device(
