@@ -23,6 +23,7 @@ from sfbench.analyze.measured import MeasuredPoint, measure_point
 from sfbench.analyze.outcomes import failed_point, lost_launches, restless, summaries
 from sfbench.analyze.stalls import Stalls, find_stalls
 from sfbench.analyze.steps import job_steps
+from sfbench.analyze.stretch import stretch
 from sfbench.analyze.warmup import Labelled, label_warmup
 from sfbench.analyze.warnings import compared_warnings, measured_warnings, not_comparable
 from sfbench.collect.measured_launch import MeasuredLaunch
@@ -189,6 +190,7 @@ def _alone(sweep: _Sweep, measured: MeasuredPoint) -> Point:
         batch_times=traces.batch_times(steps) if devices == 1 else (),
         beginning=traces.beginning(steps),
         own_steps=traces.own_steps(steps),
+        stretch=stretch(steps),
     )
 
 

@@ -79,6 +79,8 @@ __all__ = [
     "Stall",
     "StallKind",
     "StepQuantiles",
+    "Stretch",
+    "StretchPart",
     "SweepResult",
     "TimeShare",
 ]
@@ -161,6 +163,21 @@ class OwnSteps:
     """Each row holds the ranks from this one up to the next row's: the slowest of them."""
     step_s: tuple[tuple[float | None, ...], ...]
     """By row, then by stretch of the sweep in order; None if a rank has no such step."""
+
+
+StretchPart = Literal["between", "stall", "other", "data", "forward", "backward", "update"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A few steps of all ranks side by side, around the largest stall: one place per part."""
+
+    rank: tuple[int, ...]
+    part: tuple[StretchPart, ...]
+    """``other``: evaluation or saving; ``backward``: with the wait for others."""
+    began_s: tuple[float, ...]
+    """Since the first of these steps began, by the clock of the rank's host."""
+    ended_s: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +301,7 @@ class Point:
     """At 1 device, smallest first; empty if other batch sizes were not tried."""
     beginning: Beginning | None = None
     own_steps: OwnSteps | None = None
+    stretch: Stretch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

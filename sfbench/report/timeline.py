@@ -14,15 +14,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sfbench.analyze.stretch import parts_of
 from sfbench.common.errors import ResultError
-from sfbench.common.schema import Point, SweepResult
+from sfbench.common.schema import Point, StretchPart, SweepResult
 
-NEEDED = ("host_s", "between_s", "forward_began_s", "forward_ended_s", "update_ended_s", "stall_s")
+NEEDED = (
+    "host_s", "between_s", "forward_began_s", "forward_ended_s", "update_ended_s", "stall_s",
+    "before_backward_s", "after_backward_s",
+)  # fmt: skip
 MICROSECONDS = 1e6
 SHORTEST_S = 1e-6
 """Shorter parts are not drawn."""
-OWN_STALL = 0.5
-"""A rank stalls itself if its own time is this part of what the step lost; else it waits."""
+NAMES: Mapping[StretchPart, str] = {
+    "between": "between steps",
+    "other": "evaluation or saving",
+    "backward": "backward and waiting for others",
+}
+"""Of parts that are called otherwise."""
 
 TraceEvent = dict[str, Any]
 
@@ -83,20 +91,9 @@ def _of_step(row: Mapping[Any, Any], began_s: float, point: Point) -> Iterator[T
 
 def _parts(row: Mapping[Any, Any], point: Point) -> Iterator[tuple[str, float, float]]:
     """Name, begin and end in seconds after the step began."""
-    own, other = float(row["between_s"]), float(row["other_s"])
-    stalls = row["stall_s"] > 0 and own >= OWN_STALL * row["stall_s"]
-    yield _stall_name(row, point) if stalls else "between steps", 0.0, own
-    yield "evaluation or saving", own, own + other
-    fetched = own + other + float(row["data_wait_s"])
-    yield "data", own + other, fetched
-    began, ended = float(row["forward_began_s"]), float(row["forward_ended_s"])
-    if np.isnan(began):
-        return
-    update = 0.0 if np.isnan(row["update_s"]) else float(row["update_s"])
-    updated = float(row["update_ended_s"])
-    yield "forward", began, ended
-    yield "backward and waiting for others", ended, updated - update
-    yield "update", updated - update, updated
+    for kind, begin, end in parts_of(row):
+        name = _stall_name(row, point) if kind == "stall" else NAMES.get(kind, kind)
+        yield name, begin, end
 
 
 def _stall_name(row: Mapping[Any, Any], point: Point) -> str:

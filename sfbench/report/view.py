@@ -27,6 +27,7 @@ from sfbench.report.sentences import (
     oversubscribed,
     verdict,
 )
+from sfbench.report.strip import timeline_strip
 
 OPEN_RANKS = 16
 """A per-rank table of more ranks is folded away."""
@@ -141,7 +142,9 @@ def result_view(result: SweepResult, key: str, baseline: SweepResult | None) -> 
         plain=any(p.efficiency_from == "solo-rung" for p in result.points),
         missing=tuple(_missing(result)),
         where=drawings(where_time_goes(result), result, key),
-        distributions=drawings((*distributions(result), *step_drawings(result)), result, key),
+        distributions=drawings(
+            (*distributions(result), *step_drawings(result), *timeline_strip(result)), result, key
+        ),
         memory=memory_grid(result),
         fixes=fixes(result),
         checks=tuple(sorted(result.checks, key=lambda c: _CHECK_ORDER.index(c.status))),

@@ -17,6 +17,7 @@ from sfbench.common.schema import (
     Point,
     RankResult,
     Share,
+    Stretch,
     SweepResult,
     TimeShare,
 )
@@ -130,7 +131,13 @@ def straggler() -> SweepResult:
     slow = cause("straggler", 8, 0.2, rank=5, evidence={"kind": "persistent", "where": "forward"})
     held = point(8, 0.78, time_share=shares(straggler=0.2, communication=0.02), slow_rank=5)
     rows = tuple((0.04, 0.041) if r != 5 else (0.05, 0.054) for r in range(8))
-    held = replace(held, own_steps=OwnSteps(first_rank=tuple(range(8)), step_s=rows))
+    strip = Stretch(
+        rank=(0, 0, 1, 1),
+        part=("stall", "forward", "forward", "backward"),
+        began_s=(0.0, 0.25, 0.0, 0.02),
+        ended_s=(0.25, 0.27, 0.02, 0.27),
+    )
+    held = replace(held, own_steps=OwnSteps(first_rank=tuple(range(8)), step_s=rows), stretch=strip)
     return sweep("straggler", point(1), point(4, 0.97), held, diagnoses=(slow,))
 
 

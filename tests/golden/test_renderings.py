@@ -65,6 +65,11 @@ def pages() -> dict[str, str]:
     return {name: make() for name, make in golden_results.PAGES.items()}
 
 
+def test_a_strip_of_the_timeline_is_drawn_where_it_was_kept(pages: dict[str, str]) -> None:
+    assert "A few steps at 8 devices" in pages["straggler"]
+    assert "A few steps at" not in pages["good"]
+
+
 @pytest.mark.parametrize("name", golden_results.PAGES)
 def test_every_page_is_small_and_harmless(pages: dict[str, str], name: str) -> None:
     page = pages[name]

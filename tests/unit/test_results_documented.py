@@ -24,6 +24,7 @@ SECTIONS = {
     "step_quantiles": schema.StepQuantiles,
     "beginning": schema.Beginning,
     "own_steps: what each rank needs without gradient sync": schema.OwnSteps,
+    "stretch: a few steps of all ranks side by side": schema.Stretch,
     "launches": schema.LaunchSummary,
     "loop: what was understood of the training loop": schema.LoopInfo,
     "diagnoses: biggest regain first": schema.Diagnosis,
