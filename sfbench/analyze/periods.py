@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from sfbench.common.schema import Interval
@@ -43,7 +45,7 @@ def find_rule(at: Sequence[tuple[int, int]], lengths: Mapping[int, int]) -> Rule
         return None
     step = np.array([place for _, place in at], dtype=np.int64)
     best: tuple[int, Rule] | None = None
-    for period in range(2, max(lengths.values()) + 1):
+    for period in _candidates(step, max(lengths.values())):
         places = np.bincount(step % period)
         place = int(places.argmax())
         times = int(places[place])
@@ -57,6 +59,16 @@ def find_rule(at: Sequence[tuple[int, int]], lengths: Mapping[int, int]) -> Rule
                 continue
             best = (score, Rule(period=period, place=place, times=times, sure=sure))
     return None if best is None else best[1]
+
+
+def _candidates(step: npt.NDArray[np.int64], longest: int) -> list[int]:
+    """Periods by which enough of the steps leave one remainder: all are tried at once."""
+    periods = np.arange(2, longest + 1, dtype=np.int64)
+    enough = max(MIN_TIMES, math.ceil(EXPLAINED * len(step)))
+    left = np.sort(step[None, :] % periods[:, None], axis=1)
+    alike = left[:, enough - 1 :] == left[:, : len(step) - enough + 1]
+    found: list[int] = periods[alike.any(axis=1)].tolist()
+    return found
 
 
 def _repeats(at: Sequence[tuple[int, int]], period: int, place: int) -> bool:

@@ -1,4 +1,4 @@
-"""Budget: analyze 512 ranks x 2,000 steps in at most 5 s and 1 GiB."""
+"""Budget: analyze 512 ranks x 2,000 steps in at most 5 s and 1 GiB, and find stalls in 10 s."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from sfbench.analyze.points import Analysis, analyze
+from sfbench.analyze.stalls import find_stalls
 from sfbench.collect.frames import step_frame
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.schema import LADDER, RUNGS, STEP_COLUMNS, LaunchRecord, LoopInfo, RankInfo
@@ -23,6 +24,7 @@ RANKS = 512
 STEPS = 2000
 CYCLES = 10
 BUDGET_S = 5.0
+STALLS_BUDGET_S = 10.0
 BUDGET_BYTES = 2**30
 
 LOOP = LoopInfo(
@@ -116,6 +118,24 @@ def test_time(benchmark: BenchmarkFixture) -> None:
     assert [point.status for point in analysis.points] == ["ok", "ok"]
     assert analysis.points[1].time_share is not None
     assert benchmark.stats.stats.max <= BUDGET_S
+
+
+def test_time_of_stalls(benchmark: BenchmarkFixture) -> None:
+    # GIVEN a rank that stops every 10 steps, and all ranks now and then
+    one = launch(1, RANKS, STEPS)
+    assert one.steps is not None
+    rank, step, between = (
+        one.steps[:, STEP_COLUMNS.index(n)] for n in ("rank", "step", "between_s")
+    )
+    chance = np.random.default_rng(2).random(len(step))
+    between += np.where(chance < 0.005, 0.05, 0.0)
+    between += np.where((rank == 0) & (step % 10 == 0), 0.25, 0.0)
+    frame = step_frame([one])
+
+    found = benchmark.pedantic(find_stalls, args=([one], frame), rounds=1).found
+
+    assert [(s.rank, s.period_steps) for s in found if s.per == "steps"] == [(0, 10)]
+    assert benchmark.stats.stats.max <= STALLS_BUDGET_S
 
 
 @pytest.mark.benchmark
