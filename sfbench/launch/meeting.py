@@ -30,6 +30,7 @@ _PULSE_S = 1.0
 _LOOK_S = 0.05
 """Pause between two looks for a message."""
 _TRY_S = 0.5
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
 _HURRIED_S = 5.0
 """So long a first node that fails or is interrupted stays for the others to hear of it."""
 _ONE_TRY_S = 5.0
@@ -301,6 +302,8 @@ def _client(host: str, port: int) -> TCPStore | None:
     In a thread: torch waits without end for the answer of what never gives one.
     """
     made: list[TCPStore] = []
+    with _quiet_torch():
+        pass  # imported here, however long that takes: the limit below is the network's
 
     def connect() -> None:
         with _quiet_torch() as make, contextlib.suppress(RuntimeError):
@@ -327,7 +330,7 @@ def _hang_up(descriptor: int, port: int) -> None:
     with contextlib.suppress(OSError):
         if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
             with socket.socket(fileno=os.dup(descriptor)) as way:
-                if way.getpeername()[1] == port:
+                if way.family in _INTERNET and way.getpeername()[1] == port:
                     way.shutdown(socket.SHUT_RDWR)
 
 

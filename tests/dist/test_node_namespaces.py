@@ -41,6 +41,8 @@ def network() -> Iterator[None]:
             ip("netns", "add", name)
             stack.callback(ip, "netns", "del", name)
             ip("link", "add", link(name), "type", "veth", "peer", "name", "eth0", "netns", name)
+            # At once: with its namespace alone it would go some time later.
+            stack.callback(ip, "link", "del", link(name))
             ip("link", "set", link(name), "master", BRIDGE, "up")
             ip("-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")

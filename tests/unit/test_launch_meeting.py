@@ -94,11 +94,16 @@ def test_a_port_that_is_taken_is_refused() -> None:
 
 
 def test_what_is_no_store_is_not_taken_for_one() -> None:
+    ours, theirs = socket.socketpair()  # of another kind: these stay open
     with (
+        ours,
+        theirs,
         socket.create_server(("127.0.0.1", 0)) as server,
-        pytest.raises(UsageError, match="something else than sfbench listens on port"),
     ):
-        at(server.getsockname()[1], 1).__enter__()
+        with pytest.raises(UsageError, match="something else than sfbench listens on port"):
+            at(server.getsockname()[1], 1).__enter__()
+        ours.sendall(b"x")
+        assert theirs.recv(1) == b"x"
 
 
 @pytest.mark.parametrize("node", [0, 1])
