@@ -22,5 +22,7 @@ class Changes:
     """The training loaders' batches are so many times as large."""
     compress: bool = False
     """Gradients are sent as bf16."""
+    sync_every: int = 1
+    """Of so many backward passes of a model only the last averages gradients."""
     freeze: bool = False
     """What exists when training begins is left out of garbage collection."""

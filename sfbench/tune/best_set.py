@@ -71,6 +71,9 @@ def _lines(
         yield LineToChange(line=line, call=LOADER, arguments=told)
     for line in facts.model_lines if settings.compress else ():
         yield LineToChange(line=line, call=f"after {MODEL}", arguments=_HOOK)
+    for line in facts.call_lines if settings.sync_every > 1 else ():
+        told = f"under no_sync() in {settings.without} passes, the last one as it is"
+        yield LineToChange(line=line, call="forward and backward", arguments=told)
     yield from _elsewhere(settings)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.schema import Diagnosis, LaunchRecord, LoopInfo, Rung, SweepResult
-from sfbench.protocol.evidence import Loader, RankEvidence
+from sfbench.protocol.evidence import Loader, Model, RankEvidence
 
 _STREAM = "_InfiniteConstantSampler"
 """What torch gives a loader of an IterableDataset for a sampler."""
@@ -34,6 +34,10 @@ class JobFacts:
     """They load an IterableDataset: several workers may load the same samples."""
     model_lines: tuple[str, ...] = ()
     """Lines that wrap the model."""
+    call_lines: tuple[str, ...] = ()
+    """Lines that call it."""
+    syncs_per_update: int = 1
+    """Backward passes that average gradients, where every update had so many."""
     none_unused: bool = False
     """Every parameter had a gradient in all backwards that were watched."""
     search_s: float = 0.0
@@ -79,6 +83,8 @@ def job_facts(
         loader_lines=_once([loader.line for loader in training]),
         streams=any(_streams(loader) for loader in training),
         model_lines=_once([model.wrapped for model in models]),
+        call_lines=_once([model.line for model in models]),
+        syncs_per_update=_syncs_per_update(models),
         none_unused=_none_unused(seen),
         search_s=max(searches, default=0.0) * look.record.loop.fetches_per_step,
         own_hook=any(model.own_hook for model in models),
@@ -97,6 +103,13 @@ def _streams(loader: Loader) -> bool:
 def _none_unused(seen: Sequence[RankEvidence]) -> bool:
     looked = [model for rank in seen for model in rank.models if model.looks_for_unused]
     return bool(looked) and all(model.looked and not model.unused for model in looked)
+
+
+def _syncs_per_update(models: Sequence[Model]) -> int:
+    """1 as well where updates differ, or some passes average nothing already."""
+    windows = {w for m in models for w in zip(m.backwards, m.synced, strict=True)}
+    backwards, synced = windows.pop() if len(windows) == 1 else (1, 1)
+    return synced if backwards == synced else 1
 
 
 def _fetch_cpu_s(record: LaunchRecord) -> float | None:

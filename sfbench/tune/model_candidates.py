@@ -14,6 +14,7 @@ STRAGGLER = "straggler"
 SMALL_BATCH = "small-batch"
 STALL = "periodic-stall"
 SEARCH = "unused-parameters"
+SYNCS = "accumulation-sync"
 WORTH_TRYING = 0.005
 """Part of the step below which nothing is tried for it."""
 FEW_BYTES = 2**20
@@ -30,6 +31,7 @@ def model_candidates(facts: JobFacts) -> Iterator[Candidate]:
         return
     found = facts.of(INTERCONNECT)
     yield from _unused(facts, found)
+    yield from _syncs(facts, found)
     if found is None:
         return
     yield from _buckets(facts, found)
@@ -107,6 +109,20 @@ def _unused(facts: JobFacts, found: Diagnosis | None) -> Iterator[Candidate]:
         because=because,
         predicted=gain,
         caution="only if the same parameters are used in every step",
+    )
+
+
+def _syncs(facts: JobFacts, found: Diagnosis | None) -> Iterator[Candidate]:
+    """Gradients are averaged in each of several passes that lead to one update."""
+    syncs = facts.syncs_per_update
+    if syncs < 2:
+        return
+    saved_s = number(found, "exposed_s_per_step") * (1 - 1 / syncs)
+    yield Candidate(
+        settings=TriedSettings(sync_every=syncs),
+        family="syncs",
+        because=SYNCS if found is None else found.id,
+        predicted=_gain(facts, saved_s) if saved_s else None,
     )
 
 

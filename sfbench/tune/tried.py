@@ -19,6 +19,8 @@ class TriedSettings:
     """Per device; None: as many as now."""
     batch_factor: int = 1
     compress: bool = False
+    sync_every: int = 1
+    """Backward passes of which only the last averages gradients."""
     freeze: bool = False
 
     def joined(self, other: TriedSettings) -> TriedSettings:
@@ -30,6 +32,7 @@ class TriedSettings:
             threads=other.threads or self.threads,
             batch_factor=max(self.batch_factor, other.batch_factor),
             compress=self.compress or other.compress,
+            sync_every=max(self.sync_every, other.sync_every),
             freeze=self.freeze or other.freeze,
         )
 
@@ -41,6 +44,7 @@ class TriedSettings:
             model=self.model,
             batch_factor=self.batch_factor,
             compress=self.compress,
+            sync_every=self.sync_every,
             freeze=self.freeze,
         )
 
@@ -49,11 +53,17 @@ class TriedSettings:
         """Nothing but the loader differs: steps on batches from memory stay as they are."""
         return bool(self.loader) and self == TriedSettings(loader=self.loader)
 
+    @property
+    def without(self) -> str:
+        """``3 of 4``: the backward passes that average nothing."""
+        return f"{self.sync_every - 1} of {self.sync_every}"
+
     def __str__(self) -> str:
         words = [f"{name}={value}" for name, value in (*self.loader, *self.model)]
         words += [f"{self.threads} threads per device"] if self.threads else []
         words += [f"batch x{self.batch_factor}"] if self.batch_factor > 1 else []
         words += ["bf16 gradients"] if self.compress else []
+        words += [f"no_sync() on {self.without} passes"] if self.sync_every > 1 else []
         words += ["gc.freeze()"] if self.freeze else []
         return ", ".join(words)
 

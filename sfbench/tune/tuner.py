@@ -133,7 +133,7 @@ def run_tune(
         InterruptedSweep: interrupted before the first launch had ended.
     """
     with _opened(job, observer) as (trials, launches):
-        tuning = _Tuning(job, launches, observer, job.asked.budget + began_s)
+        tuning = Tuning(job, launches, observer, job.asked.budget + began_s)
         story = tuning.run(result)
         if any(column.standing == "failed" for column in story.board.columns):
             keep(trials.logs)
@@ -154,7 +154,7 @@ def usual_launch_s(result: SweepResult, devices: int, seconds: float) -> float:
     return seconds + statistics.median(starts)
 
 
-class _Tuning:
+class Tuning:
     """One tune under way."""
 
     def __init__(
@@ -169,6 +169,7 @@ class _Tuning:
         self._launch_s: list[float] = []
 
     def run(self, result: SweepResult) -> Story:
+        """Try what follows from a result; after Ctrl-C what there is."""
         look = self._launches.look()
         facts = self._facts(result, look)
         found = candidates(facts, self._job.asked.allow)

@@ -117,6 +117,28 @@ def test_gradients_are_asked_to_go_as_bf16(taps: Taps, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("group")
+def test_only_the_last_of_several_passes_averages(taps: Taps) -> None:
+    averaged: list[bool] = []
+
+    class Asked(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            averaged.append(bool(model.require_backward_grad_sync))
+            return super().forward(x)
+
+    install(taps, Changes(sync_every=3))
+    model = DistributedDataParallel(Asked(2, 1))
+
+    for _ in range(4):
+        model(torch.ones(1, 2)).sum().backward()
+    with torch.no_grad():
+        model(torch.ones(1, 2))
+    for _ in range(2):
+        model(torch.ones(1, 2)).sum().backward()
+
+    assert averaged == [False, False, True, False, True, False, True]
+
+
+@pytest.mark.usefixtures("group")
 def test_what_there_is_at_the_first_step_is_left_out_of_collections(taps: Taps) -> None:
     install(taps, Changes(freeze=True))
     model = DistributedDataParallel(nn.Linear(2, 2))

@@ -119,6 +119,15 @@ def test_buckets_are_tried_as_the_link_says() -> None:
     assert known[0].predicted == pytest.approx(0.25)
 
 
+def test_syncs_that_lead_to_no_update_are_left_out() -> None:
+    found = diagnosis("interconnect", exposed_s_per_step=0.016)
+
+    known = candidates(facts(found, syncs_per_update=4))
+
+    assert [one.name for one in known] == ["no_sync() on 3 of 4 passes"]
+    assert known[0].predicted == pytest.approx(0.012 / 0.028)
+
+
 @pytest.mark.parametrize("none_unused", [True, False])
 def test_the_search_for_unused_parameters_goes_only_if_none_is(none_unused: bool) -> None:
     loop = replace(LOOP, wrapper="ddp", find_unused_parameters=True, static_graph=False)

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader
@@ -26,6 +27,8 @@ class ChangeHooks:
         self._line = line
         self._freezing: Listener | None = None
 
+        self._forwards = 0
+
     def install(self, taps: Taps) -> None:
         """Patch the constructors that the changes are about."""
         changes = self._changes
@@ -33,6 +36,8 @@ class ChangeHooks:
             taps.wrap(DataLoader, "__init__", self._around_loader)
         if changes.model or changes.compress:
             taps.wrap(DistributedDataParallel, "__init__", self._around_model)
+        if changes.sync_every > 1:
+            taps.wrap(DistributedDataParallel, "forward", self._around_forward)
         if changes.freeze:
             self._freezing = taps.wrap(DistributedDataParallel, "forward", self._around_first)
 
@@ -65,6 +70,20 @@ class ChangeHooks:
                 model.register_comm_hook(model.process_group, bf16_compress_hook)
 
         return init
+
+    def _around_forward(self, original: Any) -> Any:
+        every = self._changes.sync_every
+
+        def forward(model: Any, *inputs: Any, **kwargs: Any) -> Any:
+            if not (torch.is_grad_enabled() and model.require_backward_grad_sync):
+                return original(model, *inputs, **kwargs)
+            self._forwards += 1
+            if self._forwards % every == 0:
+                return original(model, *inputs, **kwargs)
+            with model.no_sync():  # backward goes by what held in forward
+                return original(model, *inputs, **kwargs)
+
+        return forward
 
     def _around_first(self, original: Any) -> Any:
         def forward(*args: Any, **kwargs: Any) -> Any:
