@@ -61,37 +61,42 @@ def tune(
     """Try the remedies of a script's bottlenecks: script arguments go behind `--`."""
     from sfbench.plan.settings import load_tune_settings
     from sfbench.tune import tuner
+    from sfbench.tune.stored_diagnosis import check_same_job
 
     began_s = time.monotonic()
     asked = load_tune_settings(given.gate, Path.cwd())
     command = shlex.join(["sfbench", *sys.argv[1:]])
-    job = tuner.tune_job(given.options, given.script_args, asked, command=command)
+    stored_result = None if from_ is None else _opened(from_, given)
+    job = tuner.tune_job(
+        given.options, given.script_args, asked, command=command, result=stored_result
+    )
     if markdown is not None:
         check_writable(markdown.parent)
     with _watched(quiet=quiet) as observer:
-        result, stored = _diagnosis(job, from_, observer)
+        result, stored = (stored_result, from_) if stored_result else _diagnosis(job, observer)
+        if stored_result is not None:
+            check_same_job(job, stored_result)
         report = tuner.run_tune(job, result, observer, stored=stored, began_s=began_s)
     sys.exit(_tell_tune(report, markdown, as_json=as_json, quiet=quiet))
 
 
-def _diagnosis(
-    job: TuneJob, from_: Path | None, observer: TuneObserver
-) -> tuple[SweepResult, Path | None]:
-    """The result that candidates follow from, and where it lies."""
-    from sfbench.tune import tuner
+def _opened(named: Path, given: Given) -> SweepResult:
+    from sfbench.collect.stored_results import open_result
+    from sfbench.plan.settings import load_settings
 
-    if from_ is not None:
-        from sfbench.collect.stored_results import open_result
-        from sfbench.tune.stored_diagnosis import check_same_job
+    return open_result(named, load_settings({"output": given.options["output"]}, Path.cwd()).output)
 
-        result = open_result(from_, job.plan.output)
-        check_same_job(job, result)
-        return result, from_
+
+def _diagnosis(job: TuneJob, observer: TuneObserver) -> tuple[SweepResult, Path | None]:
+    """The result of a sweep that candidates follow from, and where it lies."""
     from sfbench.collect.result_folder import check_free
+    from sfbench.tune import tuner
 
     check_writable(job.plan.output)
     check_free(job.plan.result_dir, replace=False)
     finished = tuner.diagnosed(job, observer)
+    if finished.stored is None:
+        say(f"sfbench: {finished.unwritten}")
     return finished.result, finished.stored
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from sfbench.tune.job_facts import JobFacts
 from sfbench.tune.loader_candidates import cores_set_the_limit
-from sfbench.tune.model_candidates import INTERCONNECT, SMALL_BATCH
+from sfbench.tune.model_candidates import INTERCONNECT, SMALL_BATCH, may_compress
 from sfbench.tune.tried import Candidate
 
 _NEEDS = {
@@ -33,6 +33,8 @@ def _unmended(
         if cores and one.id == "data-loader-starvation":
             continue
         what, change = _NEEDS.get(one.id, ("", ""))
+        if one.id == INTERCONNECT and not may_compress(facts):
+            what = ""
         if what and what not in allowed:
             yield (
                 f"{one.id}: {change} may help and changes training: --allow {what} lets it be "

@@ -68,7 +68,7 @@ def changing_candidates(facts: JobFacts, allowed: tuple[str, ...]) -> Iterator[C
             predicted=_larger(facts, small, found),
             caution="changes training: the batch is larger, so the learning rate may have to be",
         )
-    if "numerics" in allowed and found is not None and _may_compress(facts):
+    if "numerics" in allowed and found is not None and may_compress(facts):
         saved_s = number(found, "bf16_compression_saves_s")
         yield Candidate(
             settings=TriedSettings(compress=True),
@@ -79,7 +79,7 @@ def changing_candidates(facts: JobFacts, allowed: tuple[str, ...]) -> Iterator[C
         )
 
 
-def _may_compress(facts: JobFacts) -> bool:
+def may_compress(facts: JobFacts) -> bool:
     """Whether torch lets gradients of this job go as bf16: not through gloo."""
     sends = any(name in (facts.loop.backend or "") for name in _SEND_BF16)
     return sends and facts.loop.dtype == "float32" and not facts.own_hook

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sfbench.collect.measured_launch import MeasuredLaunch
-from sfbench.common.errors import MeasureError, ResultError, ScriptError
+from sfbench.common.errors import InterruptedSweep, MeasureError, ResultError, ScriptError
 from sfbench.common.plain_text import plain_values
 from sfbench.common.schema import LADDER, Point, SweepResult
 from sfbench.guard.scratch import is_kept, keep, new_scratch
@@ -57,15 +57,23 @@ class TuneJob:
 
 
 def tune_job(
-    given: dict[str, Any], script_args: tuple[str, ...], asked: TuneSettings, *, command: str
+    given: dict[str, Any],
+    script_args: tuple[str, ...],
+    asked: TuneSettings,
+    *,
+    command: str,
+    result: SweepResult | None = None,
 ) -> TuneJob:
     """The job of options as for a sweep (None: not given), at the largest count.
 
-    Without a count: the largest of the settings that the machine has devices for.
+    Without a count: the largest that ``result`` has figures of; without a result the largest of
+    the settings that the machine has devices for. Threads are those of ``result``.
 
     Raises:
         UsageError: an option, a setting or the target is wrong.
     """
+    if result is not None:
+        given = _as_measured(given, result)
     first = planned(given, script_args)
     devices = max(first.plan.devices)
     if given.get("devices") is None:
@@ -84,6 +92,15 @@ def tune_job(
     )
 
 
+def _as_measured(given: dict[str, Any], result: SweepResult) -> dict[str, Any]:
+    measured = [point.devices for point in result.points if point.status == "ok"]
+    known = {
+        "devices": [max(measured)] if measured else None,
+        "threads_per_device": result.environment.threads_per_device,
+    }
+    return {**given, **{key: value for key, value in known.items() if given.get(key) is None}}
+
+
 def diagnosis_plan(job: TuneJob) -> SweepPlan:
     """The sweep that the candidates follow from."""
     seconds = min(MOST_SWEEP_S, max(LEAST_SWEEP_S, SWEEP_PART * job.asked.budget))
@@ -95,8 +112,11 @@ def diagnosed(job: TuneJob, observer: TuneObserver) -> FinishedSweep:
 
     Raises:
         ScriptError, MeasureError: there is no figure at the count that is tuned for.
+        InterruptedSweep: nothing was tried yet; the sweep's result says how far it came.
     """
     finished = run_sweep(diagnosis_plan(job), job.machine, observer, command=job.command)
+    if finished.result.interrupted:
+        raise InterruptedSweep("interrupted before anything was tried")
     tuned_point(finished.result, job.devices)
     return finished
 
@@ -172,8 +192,9 @@ class Tuning:
         """Try what follows from a result; after Ctrl-C what there is."""
         look = self._launches.look()
         facts = self._facts(result, look)
-        found = candidates(facts, self._job.asked.allow)
-        notes = limits(facts, found, self._job.asked.allow)
+        allowed = self._allowed()
+        found = candidates(facts, allowed)
+        notes = limits(facts, found, allowed)
         for note in notes:
             self._observer.told(note)
         usual_s = usual_launch_s(result, self._job.devices, self._job.asked.seconds)
@@ -212,6 +233,11 @@ class Tuning:
         )
         self._launches.loader_lines = facts.loader_lines
         return facts
+
+    def _allowed(self) -> tuple[str, ...]:
+        """Under a global batch that was asked for no other can be tried."""
+        fixed = self._job.plan.global_batch is not None
+        return tuple(one for one in self._job.asked.allow if not (fixed and one == "batch"))
 
     def _room(self, launch_s: float) -> int:
         """Candidates that the budget lasts for; one is always tried."""

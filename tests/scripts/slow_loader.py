@@ -7,20 +7,25 @@ import torch
 import torch.nn.functional as F
 import toy
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker_info
 
 
 class Waits(Dataset):
     """Samples from something slow that needs no core."""
 
-    def __init__(self, sample_s):
+    def __init__(self, sample_s, no_workers):
         self.rows = toy.Rows(4096)
         self.sample_s = sample_s
+        self.no_workers = no_workers
 
     def __len__(self):
         return len(self.rows)
 
     def __getitem__(self, index):
+        if self.no_workers and get_worker_info() is not None:
+            if self.no_workers == "crash":
+                raise RuntimeError("a worker of mine has no file handle")
+            time.sleep(1000)
         time.sleep(self.sample_s)
         return self.rows[index]
 
@@ -45,9 +50,10 @@ def main():
     parser.add_argument("--sample-ms", type=float, default=2.5)
     parser.add_argument("--step-ms", type=float, default=12.0)
     parser.add_argument("--steps", type=int, default=0)
+    parser.add_argument("--no-workers", choices=["crash", "hang"], help="what workers do")
     args = parser.parse_args()
     toy.setup()
-    data = Waits(args.sample_ms / 1000)
+    data = Waits(args.sample_ms / 1000, args.no_workers)
     sampler = DistributedSampler(data)
     loader = DataLoader(
         data,
