@@ -1,7 +1,8 @@
-"""``sfbench.sweep``, ``check`` and ``gate``: the commands, for notebooks and tests."""
+"""``sfbench.sweep``, ``check``, ``gate`` and ``tune``: the commands, for notebooks and tests."""
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +14,17 @@ from sfbench.gating.gate_observer import SilentGateObserver
 from sfbench.gating.gate_report import GateReport
 from sfbench.gating.output.writer import Outputs, write_outputs
 from sfbench.gating.runner import gate_commit, gate_job, gate_result
-from sfbench.plan.options import GateSettings, Settings
+from sfbench.plan.options import GateSettings, Settings, TuneSettings
 from sfbench.plan.request import planned
-from sfbench.plan.settings import did_you_mean, load_gate_settings
+from sfbench.plan.settings import did_you_mean, load_gate_settings, load_tune_settings
 from sfbench.report.notebook import Results, load
 from sfbench.run.check import Checked, check_request, run_check
 from sfbench.run.observer import SilentObserver
 from sfbench.run.sweep import run_sweep
+from sfbench.tuning import tuner
+from sfbench.tuning.stored_diagnosis import check_same_job
+from sfbench.tuning.tune_observer import SilentTuneObserver
+from sfbench.tuning.tune_report import TuneReport
 
 
 def sweep(target: str | Path, args: Sequence[str] = (), **options: Any) -> Results:
@@ -73,7 +78,7 @@ def gate(
         SfbenchError: as the command would say. A side that is broken or cannot be measured is told
             by the verdict.
     """
-    _check_names(options)
+    _check_names("gate", options, (*GateSettings.model_fields, *_FILES))
     own = {name: options.pop(name) for name in GateSettings.model_fields if name in options}
     asked = load_gate_settings({**own, "base": base}, Path.cwd(), where="sfbench.gate")
     if (base is not None and baseline is not None) or (asked.base is None and baseline is None):
@@ -102,10 +107,47 @@ def gate(
 _FILES = ("report", "markdown", "junit")
 
 
-def _check_names(options: dict[str, Any]) -> None:
+def tune(
+    target: str | Path,
+    args: Sequence[str] = (),
+    *,
+    diagnosis: str | Path | None = None,
+    **options: Any,
+) -> TuneReport:
+    """Try the remedies of a script's bottlenecks.
+
+    ``diagnosis`` is the result that ``sfbench tune`` takes with ``--from``; ``options`` are the
+    others, with underscores: ``devices=2``, ``budget="10m"``, ``allow=["batch"]``.
+
+    Raises:
+        SfbenchError: as the command would say.
+    """
+    began_s = time.monotonic()
+    _check_names("tune", options, tuple(TuneSettings.model_fields))
+    own = {name: options.pop(name) for name in TuneSettings.model_fields if name in options}
+    asked = load_tune_settings(own, Path.cwd())
+    known = None if diagnosis is None else load_result(Path(diagnosis))
+    job = tuner.tune_job(
+        {"target": str(target), **options},
+        tuple(args),
+        asked,
+        command=f"sfbench.tune({str(target)!r})",
+        result=known,
+    )
+    observer = SilentTuneObserver()
+    if known is None:
+        finished = tuner.diagnosed(job, observer)
+        result, stored = finished.result, finished.stored
+    else:
+        check_same_job(job, known)
+        result, stored = known, Path(str(diagnosis))
+    return tuner.run_tune(job, result, observer, stored=stored, began_s=began_s)
+
+
+def _check_names(command: str, options: dict[str, Any], own: Sequence[str]) -> None:
     """Refuse an option that there is not; those of a sweep's settings are options as well."""
-    known = {*GateSettings.model_fields, *Settings.model_fields, *_FILES} - {"target"}
+    known = {*own, *Settings.model_fields} - {"target"}
     for name in options:
         if name not in known:
             near = did_you_mean(name, known).replace("-", "_")
-            raise UsageError(f"sfbench.gate: there is no option {name}.{near}")
+            raise UsageError(f"sfbench.{command}: there is no option {name}.{near}")

@@ -20,9 +20,9 @@ from sfbench.plan.options import Settings, TuneSettings
 
 if TYPE_CHECKING:
     from sfbench.common.schema import SweepResult
-    from sfbench.tune.tune_observer import TuneObserver
-    from sfbench.tune.tune_report import TuneReport
-    from sfbench.tune.tuner import TuneJob
+    from sfbench.tuning.tune_observer import TuneObserver
+    from sfbench.tuning.tune_report import TuneReport
+    from sfbench.tuning.tuner import TuneJob
 
 TUNE_EXIT_CODES: Mapping[str, int] = {"gain": 0, "nothing-helps": 0, "inconclusive": 3}
 
@@ -60,8 +60,8 @@ def tune(
 ) -> None:
     """Try the remedies of a script's bottlenecks: script arguments go behind `--`."""
     from sfbench.plan.settings import load_tune_settings
-    from sfbench.tune import tuner
-    from sfbench.tune.stored_diagnosis import check_same_job
+    from sfbench.tuning import tuner
+    from sfbench.tuning.stored_diagnosis import check_same_job
 
     began_s = time.monotonic()
     asked = load_tune_settings(given.gate, Path.cwd())
@@ -90,7 +90,7 @@ def _opened(named: Path, given: Given) -> SweepResult:
 def _diagnosis(job: TuneJob, observer: TuneObserver) -> tuple[SweepResult, Path | None]:
     """The result of a sweep that candidates follow from, and where it lies."""
     from sfbench.collect.result_folder import check_free
-    from sfbench.tune import tuner
+    from sfbench.tuning import tuner
 
     check_writable(job.plan.output)
     check_free(job.plan.result_dir, replace=False)
@@ -112,8 +112,8 @@ def _watched(*, quiet: bool) -> Iterator[TuneObserver]:
 
 def _tell_tune(report: TuneReport, markdown: Path | None, *, as_json: bool, quiet: bool) -> int:
     """To stdout and to the file that was asked for; returns the exit code."""
-    from sfbench.tune.tune_report import to_json
-    from sfbench.tune.tune_text import render_tune_markdown, render_tune_text
+    from sfbench.tuning.tune_report import to_json
+    from sfbench.tuning.tune_text import render_tune_markdown, render_tune_text
 
     if as_json:
         put_json(to_json(report))

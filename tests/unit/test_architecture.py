@@ -30,7 +30,7 @@ STAGES = (
     ("diagnose", "checks"),
     ("run", "report", "predict"),
     ("gating",),
-    ("tune",),
+    ("tuning",),
     ("api", "cli"),
     ("pytest_plugin", "__main__", "__init__"),
 )

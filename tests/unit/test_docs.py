@@ -241,5 +241,6 @@ def test_some_examples_are_run() -> None:
 def test_the_api_is_what_it_says() -> None:
     import sfbench
     import sfbench.gating.runner  # a submodule must not hide the function of a like name
+    import sfbench.tuning.tuner
 
     assert all(callable(getattr(sfbench, name)) for name in sfbench.__all__ if name[0] != "_")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from sfbench.tune.board import LOOKS, Board, LaunchValue
+from sfbench.tuning.board import LOOKS, Board, LaunchValue
 
 
 def value(rate: float, cached: float | None = 100.0) -> LaunchValue:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from sfbench.common.schema import Diagnosis, Interval
-from sfbench.tune.candidates import NO_TIME, candidates, fitting
-from sfbench.tune.job_facts import JobFacts
-from sfbench.tune.limits import limits
-from sfbench.tune.tried import TriedSettings
+from sfbench.tuning.candidates import NO_TIME, candidates, fitting
+from sfbench.tuning.job_facts import JobFacts
+from sfbench.tuning.limits import limits
+from sfbench.tuning.tried import TriedSettings
 from tests.unit.synthetic import LOOP
 
 OWN_PROCESS = replace(

@@ -20,15 +20,15 @@ from sfbench.common.schema import Diagnosis, Interval, SweepResult
 from sfbench.plan.options import TuneSettings
 from sfbench.plan.sweep_plan import Target
 from sfbench.protocol.evidence import Loader, Model, RankEvidence
-from sfbench.tune.board import LaunchValue
-from sfbench.tune.confirmation import CONFIRM_ROUNDS
-from sfbench.tune.trial_launches import TrialLaunches
-from sfbench.tune.tried import TriedSettings
-from sfbench.tune.tune_observer import SilentTuneObserver
-from sfbench.tune.tune_report import TuneReport, to_json
-from sfbench.tune.tune_text import render_tune_markdown, render_tune_text
-from sfbench.tune.tuner import TuneJob, Tuning
-from sfbench.tune.verdict import reported
+from sfbench.tuning.board import LaunchValue
+from sfbench.tuning.confirmation import CONFIRM_ROUNDS
+from sfbench.tuning.trial_launches import TrialLaunches
+from sfbench.tuning.tried import TriedSettings
+from sfbench.tuning.tune_observer import SilentTuneObserver
+from sfbench.tuning.tune_report import TuneReport, to_json
+from sfbench.tuning.tune_text import render_tune_markdown, render_tune_text
+from sfbench.tuning.tuner import TuneJob, Tuning
+from sfbench.tuning.verdict import reported
 from tests.unit.synthetic import LOOP, launch_plan, launch_record, machine, outcome, sweep_plan
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-schema1.json"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sfbench.protocol.changes import Argument
-from sfbench.tune.source_lines import line_to_change
-from sfbench.tune.tune_report import LineToChange
+from sfbench.tuning.source_lines import line_to_change
+from sfbench.tuning.tune_report import LineToChange
 
 WORKERS: tuple[Argument, ...] = (("num_workers", 4), ("persistent_workers", True))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sfbench.tune.job_facts import JobFacts
-from sfbench.tune.loader_candidates import cores_set_the_limit
-from sfbench.tune.model_candidates import INTERCONNECT, SMALL_BATCH, may_compress
-from sfbench.tune.tried import Candidate
+from sfbench.tuning.job_facts import JobFacts
+from sfbench.tuning.loader_candidates import cores_set_the_limit
+from sfbench.tuning.model_candidates import INTERCONNECT, SMALL_BATCH, may_compress
+from sfbench.tuning.tried import Candidate
 
 _NEEDS = {
     SMALL_BATCH: ("batch", "a larger batch"),

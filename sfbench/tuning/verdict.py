@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from sfbench.common.schema import SweepResult
 from sfbench.plan.sweep_plan import Target
-from sfbench.tune.best_set import joined, joined_prediction, lines_to_change
-from sfbench.tune.board import Board, Standing
-from sfbench.tune.confirmation import Confirmed
-from sfbench.tune.gain_words import gained
-from sfbench.tune.job_facts import JobFacts
-from sfbench.tune.tried import Candidate
-from sfbench.tune.tune_report import BestSet, Trial, TrialStatus, TuneReport, TuneVerdict
+from sfbench.tuning.best_set import joined, joined_prediction, lines_to_change
+from sfbench.tuning.board import Board, Standing
+from sfbench.tuning.confirmation import Confirmed
+from sfbench.tuning.gain_words import gained
+from sfbench.tuning.job_facts import JobFacts
+from sfbench.tuning.tried import Candidate
+from sfbench.tuning.tune_report import BestSet, Trial, TrialStatus, TuneReport, TuneVerdict
 
 _STATUS: dict[Standing, TrialStatus] = {
     "running": "unsettled",

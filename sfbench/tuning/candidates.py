@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sfbench.tune.job_facts import JobFacts
-from sfbench.tune.loader_candidates import loader_candidates
-from sfbench.tune.model_candidates import changing_candidates, host_candidates, model_candidates
-from sfbench.tune.tried import Candidate
+from sfbench.tuning.job_facts import JobFacts
+from sfbench.tuning.loader_candidates import loader_candidates
+from sfbench.tuning.model_candidates import changing_candidates, host_candidates, model_candidates
+from sfbench.tuning.tried import Candidate
 
 MOST = 8
 """Each more makes the rounds longer, and the proof of the others harder."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sfbench.common.schema import Diagnosis
-from sfbench.tune.job_facts import JobFacts, number
-from sfbench.tune.tried import Candidate, TriedSettings
+from sfbench.tuning.job_facts import JobFacts, number
+from sfbench.tuning.tried import Candidate, TriedSettings
 
 INTERCONNECT = "interconnect"
 HOST = "host-contention"

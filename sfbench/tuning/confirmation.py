@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from sfbench.gating.gate_report import Estimate
 from sfbench.gating.statistics.decision import MIN_VALUES, centre, estimate
-from sfbench.tune.best_set import joined
-from sfbench.tune.trial_launches import TrialLaunches
-from sfbench.tune.tried import Candidate, TriedSettings
+from sfbench.tuning.best_set import joined
+from sfbench.tuning.trial_launches import TrialLaunches
+from sfbench.tuning.tried import Candidate, TriedSettings
 
 CONFIRM_ROUNDS = 6
 CONFIRM_SEED = 1_000

@@ -23,17 +23,17 @@ from sfbench.plan.options import TuneSettings
 from sfbench.plan.request import planned
 from sfbench.plan.sweep_plan import SweepPlan
 from sfbench.run.sweep import FinishedSweep, run_sweep
-from sfbench.tune.best_set import winners
-from sfbench.tune.board import LOOKS, Board
-from sfbench.tune.candidates import candidates, fitting
-from sfbench.tune.confirmation import CONFIRM_ROUNDS, Confirmed, confirm
-from sfbench.tune.job_facts import JobFacts, job_facts
-from sfbench.tune.limits import limits
-from sfbench.tune.trial_launches import SEED, TrialLaunches, Trials
-from sfbench.tune.tried import Candidate
-from sfbench.tune.tune_observer import TuneObserver
-from sfbench.tune.tune_report import TuneReport
-from sfbench.tune.verdict import Story, reported
+from sfbench.tuning.best_set import winners
+from sfbench.tuning.board import LOOKS, Board
+from sfbench.tuning.candidates import candidates, fitting
+from sfbench.tuning.confirmation import CONFIRM_ROUNDS, Confirmed, confirm
+from sfbench.tuning.job_facts import JobFacts, job_facts
+from sfbench.tuning.limits import limits
+from sfbench.tuning.trial_launches import SEED, TrialLaunches, Trials
+from sfbench.tuning.tried import Candidate
+from sfbench.tuning.tune_observer import TuneObserver
+from sfbench.tuning.tune_report import TuneReport
+from sfbench.tuning.verdict import Story, reported
 
 SWEEP_ROUNDS = 4
 """Launches of each device count in the diagnosis."""

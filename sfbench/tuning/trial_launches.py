@@ -19,9 +19,9 @@ from sfbench.plan.machine import Machine
 from sfbench.plan.planner import pinning
 from sfbench.plan.sweep_plan import LaunchPlan, SweepPlan
 from sfbench.run.sweep import run_launch
-from sfbench.tune.board import LaunchValue
-from sfbench.tune.tried import TriedSettings
-from sfbench.tune.tune_observer import TuneObserver
+from sfbench.tuning.board import LaunchValue
+from sfbench.tuning.tried import TriedSettings
+from sfbench.tuning.tune_observer import TuneObserver
 
 RUNGS: tuple[Rung, ...] = ("train", "cached")
 SEED = 20_261

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from sfbench.common.schema import Diagnosis
 from sfbench.protocol.changes import Argument
-from sfbench.tune.job_facts import JobFacts, number
-from sfbench.tune.tried import Candidate, TriedSettings
+from sfbench.tuning.job_facts import JobFacts, number
+from sfbench.tuning.tried import Candidate, TriedSettings
 
 STARVATION = "data-loader-starvation"
 STALL = "periodic-stall"

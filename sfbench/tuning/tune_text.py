@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from sfbench.common import units
 from sfbench.common.plain_text import markdown_text
-from sfbench.tune.gain_words import gained, predicted
-from sfbench.tune.tune_report import BestSet, LineToChange, Trial, TrialStatus, TuneReport
+from sfbench.tuning.gain_words import gained, predicted
+from sfbench.tuning.tune_report import BestSet, LineToChange, Trial, TrialStatus, TuneReport
 
 _SAID: dict[TrialStatus, str] = {
     "gain": "gain",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfbench.protocol.changes import Argument
-from sfbench.tune.tune_report import LineToChange
+from sfbench.tuning.tune_report import LineToChange
 
 _PLACES = 2_000
 """Files that are looked at for one of a name."""

@@ -9,7 +9,7 @@ from sfbench.collect.environment import environment
 from sfbench.common.errors import UsageError
 from sfbench.common.schema import SweepResult
 from sfbench.gating.fingerprint import differences, fingerprint, of_result
-from sfbench.tune.tuner import TuneJob, tuned_point
+from sfbench.tuning.tuner import TuneJob, tuned_point
 
 
 def check_same_job(job: TuneJob, result: SweepResult) -> None:

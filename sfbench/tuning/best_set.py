@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sfbench.plan.sweep_plan import Target
-from sfbench.tune.board import WORTH, Board
-from sfbench.tune.job_facts import JobFacts
-from sfbench.tune.source_lines import line_to_change
-from sfbench.tune.tried import Candidate, TriedSettings
-from sfbench.tune.tune_report import LineToChange
+from sfbench.tuning.board import WORTH, Board
+from sfbench.tuning.job_facts import JobFacts
+from sfbench.tuning.source_lines import line_to_change
+from sfbench.tuning.tried import Candidate, TriedSettings
+from sfbench.tuning.tune_report import LineToChange
 
 LOADER, MODEL = "DataLoader", "DistributedDataParallel"
 _HOOK = "register_comm_hook(process_group, default_hooks.bf16_compress_hook)"
