@@ -26,7 +26,7 @@ def line_of(text: str) -> str:
     return f"{SLOW.name}:{1 + next(n for n, line in enumerate(lines) if text in line)}"
 
 
-def test_changes_reach_the_calls_of_the_script(runner: Runner) -> None:
+def test_changes_reach_the_calls_of_the_script(run_script: Runner) -> None:
     loader, model = line_of("loader = DataLoader("), line_of("model = DDP(")
     changes = Changes(
         loader=(("num_workers", 1),),
@@ -34,7 +34,7 @@ def test_changes_reach_the_calls_of_the_script(runner: Runner) -> None:
         model=(("gradient_as_bucket_view", True),),
     )
 
-    run = runner(SLOW.name, options=replace(SMALL, changes=changes))
+    run = run_script(SLOW.name, options=replace(SMALL, changes=changes))
 
     assert run.record is not None, run.story
     seen = run.record.evidence[0]
@@ -45,12 +45,13 @@ def test_changes_reach_the_calls_of_the_script(runner: Runner) -> None:
 
 
 def tune(folder: Path, *words: str) -> dict[str, Any]:
+    before = psutil.Process().children()
     command = [str(SFBENCH), "tune", str(SLOW), "--devices", "2", "--json", *words]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=LIMIT_S
     )
     assert done.returncode == 0, done.stderr
-    assert psutil.Process().children() == []
+    assert psutil.Process().children() == before
     document: dict[str, Any] = json.loads(done.stdout)
     return document
 
