@@ -50,6 +50,8 @@ def line_to_change(
     rest = [one for one in arguments if one[0] not in {name for name, _ in options}]
     diff = _diff(source, root, found, rest) if found is not None and literal else ""
     given = " ".join(option for _, option in options)
+    if found is not None:
+        line = f"{source.path.name}:{found.lineno}"
     return LineToChange(
         line=line, call=call, arguments=told, path=str(source.path), options=given, diff=diff
     )
@@ -81,19 +83,20 @@ def _only(root: Path, name: str) -> Path | None:
 def _call(source: ScriptText, line: int, name: str) -> ast.Call | None:
     """The innermost call of a class on a line, by its own name or the one that it is imported as.
 
+    Where a library makes it again on that line (``accelerator.prepare``): the only one in the file.
     None as well if arguments come by ``**``: what is among them is not known.
     """
     names = {name, *_aliases(source.tree, name)}
-    on_line = [
+    calls = [
         node
         for node in ast.walk(source.tree)
-        if isinstance(node, ast.Call)
-        and node.lineno <= line <= (node.end_lineno or node.lineno)
-        and _called(node) in names
+        if isinstance(node, ast.Call) and _called(node) in names
     ]
-    if not on_line or any(keyword.arg is None for keyword in on_line[-1].keywords):
+    on_line = [one for one in calls if one.lineno <= line <= (one.end_lineno or one.lineno)]
+    found = on_line[-1:] or (calls if len(calls) == 1 else [])
+    if not found or any(keyword.arg is None for keyword in found[0].keywords):
         return None
-    return on_line[-1]
+    return found[0]
 
 
 def _aliases(tree: ast.Module, name: str) -> Iterator[str]:

@@ -80,6 +80,15 @@ def test_the_name_that_a_class_is_imported_as_counts(tmp_path: Path) -> None:
     ]
 
 
+def test_what_a_library_makes_again_is_changed_where_the_script_made_it(tmp_path: Path) -> None:
+    text = "loader = DataLoader(data)\nloader = accelerator.prepare(loader)\n"
+
+    found = changed(tmp_path, text, 2)
+
+    assert found.line == "train.py:1"
+    assert added(found) == ["loader = DataLoader(data, num_workers=4, persistent_workers=True)"]
+
+
 @pytest.mark.parametrize(
     "text", ["x = make(data)\n", "x = DataLoader(data, **options)\n", "x = = 1\n"]
 )
