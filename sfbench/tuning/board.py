@@ -23,6 +23,9 @@ ERROR = 0.05
 WORTH = 0.02
 """A gain below this ratio is not worth a line."""
 
+HOPE = 0.5
+"""Who lies below ``WORTH`` by so many standard errors is dropped."""
+
 Standing = Literal["running", "gain", "no-gain", "failed", "contaminated"]
 
 
@@ -102,7 +105,7 @@ class Board:
         at = column.centre
         if at is None:
             return
-        if at.mean + at.error < math.log1p(WORTH):
+        if at.mean + HOPE * at.error < math.log1p(WORTH):
             column.standing = "no-gain"
         elif len(column.logs) in LOOKS:
             self._look(column)
