@@ -11,7 +11,7 @@ from sfbench.tuning.tried import Candidate
 
 MOST = 8
 """Each more makes the rounds longer, and the proof of the others harder."""
-NO_TIME = "not tried: the budget lasts for fewer candidates"
+NO_TIME = "the budget lasts for fewer candidates"
 
 
 def candidates(facts: JobFacts, allowed: tuple[str, ...] = ()) -> tuple[Candidate, ...]:

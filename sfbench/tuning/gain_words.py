@@ -12,6 +12,12 @@ def gained(gain: Estimate) -> str:
     return units.change(Interval(value=1 + gain.value, low=1 + gain.low, high=1 + gain.high))
 
 
+def brief(why: str) -> str:
+    """First and last line of a reason: an error's own text stands at its end."""
+    lines = why.splitlines() or [""]
+    return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+
+
 def predicted(gain: float | None) -> str:
     """``+12%``; a dash if nothing predicts it."""
     if gain is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sfbench.common import units
 from sfbench.common.plain_text import markdown_text
-from sfbench.tuning.gain_words import gained, predicted
+from sfbench.tuning.gain_words import brief, gained, predicted
 from sfbench.tuning.tune_report import BestSet, LineToChange, Trial, TrialStatus, TuneReport
 
 _SAID: dict[TrialStatus, str] = {
@@ -65,7 +65,7 @@ def _remarks(report: TuneReport) -> Iterator[str]:
 def _reasons(report: TuneReport) -> Iterator[str]:
     for trial in report.trials:
         if trial.why:
-            yield f"{trial.settings}: {trial.why.splitlines()[0]}"
+            yield f"{trial.settings}: {brief(trial.why)}"
     if report.unconfirmed:
         yield f"Not confirmed: {report.unconfirmed}"
     if report.logs is not None:

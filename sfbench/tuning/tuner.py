@@ -27,6 +27,7 @@ from sfbench.tuning.best_set import winners
 from sfbench.tuning.board import LOOKS, Board
 from sfbench.tuning.candidates import candidates, fitting
 from sfbench.tuning.confirmation import CONFIRM_ROUNDS, Confirmed, confirm
+from sfbench.tuning.gain_words import brief
 from sfbench.tuning.job_facts import JobFacts, job_facts
 from sfbench.tuning.limits import limits
 from sfbench.tuning.trial_launches import SEED, TrialLaunches, Trials
@@ -266,7 +267,7 @@ class Tuning:
                 value = self._launches.trial(tried[place].settings, round_)
                 if isinstance(value, str):
                     board.fail(place, value)
-                    self._observer.told(f"{tried[place].name}: failed: {value}")
+                    self._observer.told(f"{tried[place].name}: failed: {brief(value)}")
                     continue
                 values[place] = value
             self._launch_s.append(time.monotonic() - began_s)

@@ -24,6 +24,10 @@ _STATUS: dict[Standing, TrialStatus] = {
 }
 
 
+_OPEN: tuple[TrialStatus, ...] = ("unsettled", "contaminated", "not-tried")
+"""With such a trial it is not known that nothing helps."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
     """All that happened."""
@@ -128,7 +132,7 @@ def _verdict(story: Story, trials: Sequence[Trial], best: BestSet | None) -> Tun
     open_ = story.interrupted or story.confirmed is not None
     return (
         "inconclusive"
-        if open_ or any(t.status in ("unsettled", "contaminated") for t in trials)
+        if open_ or any(trial.status in _OPEN for trial in trials)
         else "nothing-helps"
     )
 
@@ -141,5 +145,6 @@ def _headline(story: Story, verdict: TuneVerdict, best: BestSet | None) -> str:
         many = (
             f"none of {len(story.tried)} settings tried gives" if story.tried else "nothing gives"
         )
-        return f"Nothing helps {at}: {many} 2% or more."
+        failed = sum(column.standing == "failed" for column in story.board.columns)
+        return f"Nothing helps {at}: {many} 2% or more{f' ({failed} failed)' if failed else ''}."
     return f"Nothing is sure {at}: the trials below were not settled."
