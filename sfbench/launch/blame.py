@@ -180,8 +180,9 @@ def _failed(end: LaunchEnd) -> LaunchError:
     text = f"{_at(end)} rank {rank.rank} {how(code)}{_after(rank)}{where}"
     if code == -signal.SIGKILL:
         return _error(rank, "signal", text + _why_killed(end), True)
-    if code == -signal.SIGBUS:
-        return _error(rank, "no-room", f"{text}: {_room(end, _SHARED)}", False)
+    if code == -signal.SIGBUS or (code > 0 and end.full):  # not even a note could be left
+        shared = _SHARED if code < 0 else ""
+        return _error(rank, "no-room", f"{text}: {_room(end, shared)}".rstrip(), False)
     kind = "signal" if code < 0 else "exit"
     return _error(rank, kind, f"{text}. Its last lines tell more.", True)
 

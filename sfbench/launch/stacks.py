@@ -17,7 +17,7 @@ _QUIET_S = 0.2
 _POLL_S = 0.02
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
 _WAITING = ("/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/autograd/")
-_OWN = ("/sfbench/probe/", "/sfbench/launch/")
+_OWN = tuple(f"/sfbench/{part}/" for part in ("probe", "launch", "protocol", "guard"))
 """Hooks stand between a script and what it called: they are no place in its code."""
 _BASE = ("_run_script", "_call", "enter")
 """Functions of the tool that a script stands on."""

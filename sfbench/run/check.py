@@ -27,6 +27,7 @@ from sfbench.plan.rounds import next_launch
 from sfbench.plan.sweep_plan import LaunchPlan, NodeJob, SweepPlan
 from sfbench.run.observer import Observer
 from sfbench.run.preflight import check_before
+from sfbench.run.sweep import hook_failed
 
 DEVICES = 2
 SECONDS = 3.0
@@ -135,7 +136,9 @@ def _may_be_ours(measured: MeasuredLaunch) -> bool:
         for loader in rank.loaders
         for epoch in loader.epochs
     )
-    return error is not None and error.kind in _CRASHES and shortened
+    if error is None:
+        return False
+    return hook_failed(measured.outcome) or (error.kind in _CRASHES and shortened)
 
 
 def _launch(

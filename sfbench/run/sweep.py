@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.collect.result_folder import ResultFolder
 from sfbench.common.errors import InterruptedSweep, ResultError
 from sfbench.common.plain_text import shareable_values
-from sfbench.common.schema import CodeRoot, ProbeOptions, RankJob, SweepResult
+from sfbench.common.schema import CodeRoot, ProbeOptions, RankJob, Rung, SweepResult
 from sfbench.diagnose.causes import diagnose
 from sfbench.guard.scratch import scratch
 from sfbench.launch.outcome import NODE_LOST, LaunchError, LaunchOutcome
@@ -29,6 +30,9 @@ from sfbench.protocol.records import LONE_CYCLES
 from sfbench.run.nodes import running
 from sfbench.run.observer import Observer
 from sfbench.run.preflight import check_before
+
+_BARE: tuple[Rung, ...] = ("train",)
+"""Rungs with which the script runs as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,8 @@ def run_sweep(
     started_at = datetime.now(timezone.utc)
     script = script_state(plan.target.script)
     with ResultFolder(plan.result_dir, replace=replace) as folder:
-        launches, interrupted = _launch_all(plan, machine, folder.logs_dir, observer)
+        run = _launch_all(plan, machine, folder.logs_dir, observer)
+        launches = run.launches
         if not launches:
             raise InterruptedSweep("interrupted before anything was measured: nothing is kept")
         frame = step_frame(launches)
@@ -83,13 +88,14 @@ def run_sweep(
             emulated=analysis.emulated,
             scaling="strong" if analysis.strong_by_script else plan.scaling,
             scaling_by_script=analysis.strong_by_script,
-            interrupted=interrupted,
+            interrupted=run.interrupted,
             one_pass=plan.one_pass,
             points=analysis.points,
             diagnoses=diagnose(analysis.points, launches, analysis.steps, machine),
             checks=run_checks(sweep_facts(launches, analysis.points), plan.scaling),
             warnings=(
                 *plan.notes,
+                *run.warnings,
                 *analysis.warnings,
                 *script_warnings(script, plan.target.script),
             ),
@@ -107,18 +113,52 @@ def run_sweep(
     return FinishedSweep(result=result, stored=place)
 
 
-def _launch_all(
-    plan: SweepPlan, machine: Machine, logs_dir: Path, observer: Observer
-) -> tuple[list[MeasuredLaunch], bool]:
-    """Run every launch in turn, as ``next_launch`` says."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """All launches of a sweep, as far as it came."""
+
+    launches: tuple[MeasuredLaunch, ...]
+    interrupted: bool
+    warnings: tuple[str, ...]
+
+
+def _launch_all(plan: SweepPlan, machine: Machine, logs_dir: Path, observer: Observer) -> _Run:
+    """Run every launch in turn, as ``next_launch`` says.
+
+    Where a hook of the tool fails, the launch is made again, and those after it, without the
+    rungs: most hooks stand around the script for them only.
+    """
     measured: list[MeasuredLaunch] = []
+    warnings: list[str] = []
+    interrupted = False
     with running(plan, machine) as run:
         while launch := next_launch(plan, machine, [_launched(one) for one in measured]):
             try:
-                measured.append(run_launch(plan, launch, logs_dir, observer, run))
+                one = run_launch(plan, launch, logs_dir, observer, run)
+                if hook_failed(one.outcome) and plan.rungs != _BARE and plan.nnodes == 1:
+                    plan = dataclasses.replace(plan, rungs=_BARE)
+                    warnings.append(_told(one))
+                    one = run_launch(plan, launch, logs_dir, observer, run)
+                measured.append(one)
             except KeyboardInterrupt:
-                return measured, True
-    return measured, False
+                interrupted = True
+                break
+    return _Run(launches=tuple(measured), interrupted=interrupted, warnings=tuple(warnings))
+
+
+def hook_failed(outcome: LaunchOutcome) -> bool:
+    """Whether the tool's own part in the ranks failed, and not the script."""
+    error = outcome.error
+    return error is not None and error.kind in {"tool", "exception"} and not error.script_fault
+
+
+def _told(one: MeasuredLaunch) -> str:
+    error = one.outcome.error
+    assert error is not None
+    return (
+        f"{error.message} (log: {error.log}) From there on launches were made without the "
+        "counterfactual rungs: rates and efficiency are measured, the parts of the step are not."
+    )
 
 
 def _launched(one: MeasuredLaunch) -> Launched:

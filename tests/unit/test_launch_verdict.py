@@ -170,6 +170,15 @@ def test_a_full_disk_is_no_fault_of_the_script(message: str) -> None:
     assert "/dev/shm is full" in error.message
 
 
+def test_a_rank_that_could_not_even_leave_a_note_for_want_of_room_is_not_blamed() -> None:
+    ranks = (rank_end(0, 1), rank_end(1, None))
+    error = error_of(launch_end(StopCause.FAILED, *ranks, full=("/tmp",)))
+
+    assert (error.kind, error.rank, error.script_fault) == ("no-room", 0, False)
+    assert error.message.endswith("/tmp is full: make room there.")
+    assert error_of(launch_end(StopCause.FAILED, *ranks)).script_fault
+
+
 def test_ranks_that_fell_with_the_server_that_forked_them_are_not_blamed() -> None:
     ranks = (rank_end(0, KILLED), rank_end(1, KILLED))
     error = error_of(launch_end(StopCause.FAILED, *ranks, server_gone=True))

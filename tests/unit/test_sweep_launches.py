@@ -1,0 +1,85 @@
+"""A hook of the tool fails: the launch is made again without the rungs, and so are the rest."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.schema import LADDER
+from sfbench.launch.outcome import LaunchError, LaunchOutcome
+from sfbench.plan.machine import Machine
+from sfbench.plan.options import Settings
+from sfbench.plan.planner import make_plan
+from sfbench.plan.sweep_plan import LaunchPlan, SweepPlan, Target
+from sfbench.run import sweep
+from sfbench.run.observer import SilentObserver
+
+MACHINE = Machine(cores=(0, 1), quota=None, gpus=())
+
+
+def outcome(error: LaunchError | None) -> LaunchOutcome:
+    return LaunchOutcome(
+        status="ok" if error is None else "failed",
+        record=None, error=error, notes=(), start_s=0.0, wall_s=1.0,
+    )  # fmt: skip
+
+
+def failure(kind: str, *, script_fault: bool) -> LaunchError:
+    return LaunchError(
+        kind=kind, rank=0, message="A hook of sfbench failed.", last_lines=(),
+        log="round1-devices1/rank0.log", script_fault=script_fault,
+    )  # fmt: skip
+
+
+def launched(
+    monkeypatch: pytest.MonkeyPatch, error: LaunchError, **options: Any
+) -> tuple[Any, list[tuple[int, int]]]:
+    """Run all launches, those with rungs fail: what came of it, and (devices, rungs) of each."""
+    made: list[tuple[int, int]] = []
+
+    def run(plan: SweepPlan, launch: LaunchPlan, *_: object) -> MeasuredLaunch:
+        made.append((launch.devices, len(plan.rungs)))
+        end = outcome(error if len(plan.rungs) > 1 or error.script_fault else None)
+        return MeasuredLaunch(plan=launch, outcome=end, record=None)
+
+    def running(*_: object) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    monkeypatch.setattr(sweep, "run_launch", run)
+    monkeypatch.setattr(sweep, "running", running)
+    target = Target(name="train", script=Path("/x/train.py"), is_workload=False)
+    settings = Settings(devices="1,2", rounds=2, **options)
+    plan = make_plan(settings, target, MACHINE, datetime(2026, 3, 1))
+    return sweep._launch_all(plan, MACHINE, Path("/x"), SilentObserver()), made
+
+
+def test_it_is_made_again_without_the_rungs_and_so_is_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, made = launched(monkeypatch, failure("tool", script_fault=False))
+
+    assert made == [(1, len(LADDER)), (1, 1), (2, 1), (2, 1), (1, 1)]
+    assert [one.outcome.status for one in run.launches] == ["ok"] * 4
+    (told,) = run.warnings
+    assert told.startswith("A hook of sfbench failed. (log: round1-devices1/rank0.log)")
+
+
+def test_what_the_script_raises_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, made = launched(monkeypatch, failure("exception", script_fault=True))
+
+    assert made == [(1, len(LADDER)), (2, len(LADDER))]
+    assert run.warnings == ()
+
+
+def test_where_no_rung_was_asked_for_there_is_nothing_to_leave_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, made = launched(monkeypatch, failure("exception", script_fault=True), rungs="train")
+
+    assert made == [(1, 1), (2, 1)]
+    assert run.warnings == ()
