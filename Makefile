@@ -12,7 +12,7 @@ STAMP := $(VENV)/.sfbench-installed
 FRAMEWORKS := $(VENV)/.sfbench-frameworks
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-frameworks test-safe fuzz bench accuracy gate-accuracy gpu-check docs sweep example clean
+.PHONY: help venv check test test-frameworks test-safe random-ends fuzz bench accuracy gate-accuracy gpu-check docs sweep example clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -46,6 +46,9 @@ accuracy: $(STAMP)  ## Injected faults, many times each: the slow tests
 
 test-safe: $(STAMP)  ## The user's files: each way to save, each way to end, both guards (an hour)
 	$(BIN)/pytest -m "slow or not slow" tests/dist/test_guard.py $(ARGS)
+
+random-ends: $(STAMP)  ## Real sweeps, each with a fault at random: nothing lost, left or hanging
+	$(BIN)/python tests/faults/random_ends.py $(ARGS)
 
 fuzz: $(STAMP)  ## 10,000 odd documents and settings: only clear errors, each within a second
 	$(BIN)/python tests/fuzz/documents.py $(ARGS)
