@@ -68,6 +68,8 @@ class LaunchEnd:
     """What another node said."""
     full: tuple[str, ...] = ()
     """Places that the launch writes to in which no room is left."""
+    folder_gone: str | None = None
+    """The launch's own folder, where somebody has removed it."""
     server_gone: bool = False
     """The process that the ranks were forked from has ended, and took them along."""
 
@@ -174,8 +176,8 @@ def _failed(end: LaunchEnd) -> LaunchError:
     if rank.note is not None:
         return _noted(end, rank, rank.note)
     code = rank.exit_code or 0
-    if end.server_gone:
-        return _server_gone(end, rank)
+    if end.server_gone or end.folder_gone is not None:
+        return _taken_away(end, rank)
     where = f", in {rank.frame}" if rank.frame else ""
     text = f"{_at(end)} rank {rank.rank} {how(code)}{_after(rank)}{where}"
     if code == -signal.SIGKILL:
@@ -207,7 +209,11 @@ def _room(end: LaunchEnd, shared: str) -> str:
     return f"{places} {'is' if len(end.full) == 1 else 'are'} full: make room there. {shared}"
 
 
-def _server_gone(end: LaunchEnd, rank: RankEnd) -> LaunchError:
+def _taken_away(end: LaunchEnd, rank: RankEnd) -> LaunchError:
+    """What the ranks stand on is gone."""
+    if end.folder_gone is not None:
+        text = f"{_at(end)} {end.folder_gone} was removed while the ranks needed it."
+        return _error(rank, "launcher", text, False)
     text = (
         f"{_at(end)} the process that the ranks are forked from was ended, and the ranks with it: "
         "someone or something killed it."

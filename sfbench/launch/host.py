@@ -46,11 +46,11 @@ def main() -> int:
     sockets = new_scratch("host")
     multiprocessing.current_process()._config["tempdir"] = str(sockets)  # type: ignore[attr-defined]
     servers = ForkServers()
-    servers.ensure(FEWEST)
-    # The first launch waits for this import; requests are read meanwhile.
-    target = importlib.import_module
-    threading.Thread(target=target, args=("sfbench.launch.agent",), daemon=True).start()
     try:
+        servers.ensure(FEWEST)
+        # The first launch waits for this import; requests are read meanwhile.
+        target = importlib.import_module
+        threading.Thread(target=target, args=("sfbench.launch.agent",), daemon=True).start()
         with Connection(descriptor) as connection:
             return Host(connection, servers).serve()
     finally:

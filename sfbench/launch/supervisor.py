@@ -152,6 +152,7 @@ class Supervisor:
             oom_kills=self._new_oom_kills(),
             elsewhere=self._elsewhere if found is StopCause.ELSEWHERE else None,
             full=full,
+            folder_gone=None if self._launch_dir.exists() else str(self._launch_dir),
             server_gone=server_gone,
         )
 

@@ -179,6 +179,14 @@ def test_a_rank_that_could_not_even_leave_a_note_for_want_of_room_is_not_blamed(
     assert error_of(launch_end(StopCause.FAILED, *ranks)).script_fault
 
 
+def test_a_launch_whose_folder_was_removed_is_no_fault_of_the_script() -> None:
+    ranks = (rank_end(0, 1), rank_end(1, None))
+    error = error_of(launch_end(StopCause.FAILED, *ranks, folder_gone="/tmp/launch"))
+
+    assert (error.kind, error.script_fault) == ("launcher", False)
+    assert error.message.endswith("/tmp/launch was removed while the ranks needed it.")
+
+
 def test_ranks_that_fell_with_the_server_that_forked_them_are_not_blamed() -> None:
     ranks = (rank_end(0, KILLED), rank_end(1, KILLED))
     error = error_of(launch_end(StopCause.FAILED, *ranks, server_gone=True))
