@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from sfbench.guard.keeper import Keeper
@@ -40,7 +40,8 @@ class Launches:
                 end = self._run(request, on_progress)
             return _outcome(end, start_s)
         except Exception as error:  # whatever torch raises: the sweep hears of it and goes on
-            traceback.print_exc()
+            with suppress(OSError):  # the disk that holds this process's log may be full
+                traceback.print_exc()
             return _broken(request, error, start_s)
 
     def _run(self, request: RunRequest, on_progress: OnProgress) -> LaunchEnd:
