@@ -9,7 +9,7 @@ import pytest
 from gate_commands import SCRIPT, TWO, Gate, Launches, NoLauncher, git
 
 from sfbench.gating import side_launches
-from sfbench.run import sweep
+from sfbench.run import nodes, sweep
 
 
 @pytest.fixture
@@ -17,6 +17,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
     made_up = Launches()
     for module in (side_launches, sweep):
         monkeypatch.setattr(module, "run_launch", made_up.run)
+    for module in (side_launches, nodes):
         monkeypatch.setattr(module, "LocalLauncher", NoLauncher)
     return made_up
 
