@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,7 +64,8 @@ def terminal() -> tuple[int, bool]:
     from rich.console import Console
 
     console = Console()
-    width = console.width if console.is_terminal else 100
+    # Not the console's own width: of a terminal that is dumb it takes 80 columns for granted.
+    width = shutil.get_terminal_size().columns if console.is_terminal else 100
     # TERM=dumb: a terminal that takes no colour
     coloured = console.color_system is not None and not console.no_color
     return width, console.is_terminal and coloured

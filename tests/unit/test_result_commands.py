@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -221,13 +222,16 @@ def test_a_notebook_shows_the_table_and_the_first_fix() -> None:
 def test_a_dumb_terminal_gets_no_colour(term: str, coloured: bool) -> None:
     master, slave = os.openpty()
     words = [sys.executable, "-m", "sfbench", "show", str(GOLDEN_FILE)]
-    environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": term}
+    environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+    environment |= {"TERM": term, "COLUMNS": "40"}
     done = subprocess.run(words, stdout=slave, env=environment, check=False)
     os.close(slave)
     out = os.read(master, 4000)
     os.close(master)
     assert done.returncode == 0
     assert (b"\x1b[" in out) is coloured
+    text = re.sub(r"\x1b\[[0-9;]*m", "", out.decode(errors="ignore"))
+    assert max(map(len, text.splitlines())) <= 40
 
 
 def test_the_efficiency_stays_at_40_columns() -> None:
