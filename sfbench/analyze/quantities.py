@@ -11,7 +11,7 @@ from sfbench.analyze.cycles import Cycles, filled_solo
 from sfbench.analyze.intervals import Array
 from sfbench.analyze.slow import MIN_CYCLES, Picked, pick_slow
 from sfbench.common.schema import Interval, Rung
-from sfbench.common.units import half_width
+from sfbench.common.units import half_width, things
 
 NO_STALLS = Interval(value=0.0, low=0.0, high=0.0)
 
@@ -110,7 +110,7 @@ def _ranks(used: Cycles, solo_s: Array | None, unsynced: bool) -> _Ranks:
         return _Ranks(by_name=_solo(solo_s, everyone))
     count, cycles = used.unsynced_s.shape[1], len(used.train_s)
     if count > 1 and cycles < MIN_CYCLES:
-        return _Ranks(few=f"{cycles} cycles were measured, {MIN_CYCLES} tell a slow rank")
+        return _Ranks(few=f"only {things(cycles, 'cycle')} measured, {MIN_CYCLES} tell a slow rank")
     picked = pick_slow(used.unsynced_s, used.batches_s) if count > 1 else None
     others = everyone.copy()
     if picked is not None and picked.rank is not None:

@@ -64,8 +64,8 @@ def not_comparable(plan: SweepPlan, point: MeasuredPoint) -> Iterator[str]:
 def _few_steps(point: MeasuredPoint) -> Iterator[str]:
     if point.rate.steps < MIN_STEPS:
         yield (
-            f"only {point.rate.steps} steps were measured: give it more time with --seconds, "
-            "or the script more data"
+            f"only {units.things(point.rate.steps, 'step')} measured: give it more time with "
+            "--seconds, or the script more data"
         )
 
 
@@ -100,8 +100,8 @@ def _disturbed(point: MeasuredPoint) -> Iterator[str]:
     if point.disturbed_cycles and point.shares is not None:
         total = point.disturbed_cycles + point.shares.cycles
         yield (
-            f"{point.disturbed_cycles} of {total} cycles are left out of the time shares: single "
-            "steps took many times as long as others. Free the machine of other work"
+            f"{point.disturbed_cycles} of {units.things(total, 'cycle')} left out of the time "
+            "shares: single steps took many times as long as others. Free the machine of other work"
         )
 
 
@@ -110,8 +110,12 @@ def _ended_early(point: MeasuredPoint) -> Iterator[str]:
     if ended:
         yield (
             f"the script ended by itself before the measuring time was used, in {ended} of "
-            f"{len(point.launches)} launches: give it more epochs or data for a narrower interval"
+            f"{_launches(len(point.launches))}: give it more epochs or data for a narrower interval"
         )
+
+
+def _launches(count: int) -> str:
+    return "1 launch" if count == 1 else f"{count} launches"
 
 
 def _notes(point: MeasuredPoint) -> Iterator[str]:

@@ -6,6 +6,7 @@ import math
 
 from sfbench.checks.facts import LaunchFacts, at, result
 from sfbench.common.schema import CheckResult
+from sfbench.common.units import things
 from sfbench.protocol.evidence import RankEvidence
 
 ID = "independent-copies"
@@ -36,7 +37,7 @@ def _by_weights(launch: LaunchFacts) -> CheckResult:
         compared += a.weights is not None and b.weights is not None
     if not compared:
         return result(ID, "not-applicable", "No replicas to compare: sharded, or not seen.")
-    text = f"All ranks hold the same weights after {launch.ranks[0].updates} updates."
+    text = f"All ranks hold the same weights after {things(launch.ranks[0].updates, 'update')}."
     return result(ID, "pass", text)
 
 
@@ -46,8 +47,8 @@ def _infinite(rank: RankEvidence) -> bool:
 
 def _diverged(rank: RankEvidence) -> str:
     return (
-        f"The weights are not finite after {rank.updates} updates, on any rank: training diverges, "
-        "and replicas cannot be compared. Look at the learning rate and the data."
+        f"The weights are not finite after {things(rank.updates, 'update')}, on any rank: training "
+        "diverges, and replicas cannot be compared. Look at the learning rate and the data."
     )
 
 
@@ -60,8 +61,8 @@ def _differ(a: float | None, b: float | None) -> bool:
 def _differing(a: RankEvidence, b: RankEvidence, what: str, updates: int) -> str:
     line = at(a.models[0].line) if a.models else ""
     return (
-        f"After {updates} updates the {what} differ between ranks {a.rank} and {b.rank}{line}: "
-        "they started apart, or gradients of some parameters are not averaged. Wrap every trained "
-        "model in DistributedDataParallel and call the wrapper; without DDP, broadcast the initial "
-        "weights."
+        f"After {things(updates, 'update')} the {what} differ between ranks {a.rank} and "
+        f"{b.rank}{line}: they started apart, or gradients of some parameters are not averaged. "
+        "Wrap every trained model in DistributedDataParallel and call the wrapper; without DDP, "
+        "broadcast the initial weights."
     )

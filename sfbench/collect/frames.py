@@ -44,7 +44,7 @@ def read_launch(
         header, steps = record_file.read(outcome.record)
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise MeasureError(
-            f"{plan.devices} devices, round {plan.round}: "
+            f"{plan.devices} devices, round {plan.round + 1}: "
             f"the launch's record {outcome.record} cannot be read: {error}"
         ) from error
     return MeasuredLaunch(

@@ -177,6 +177,11 @@ def count(value: float) -> str:
     return f"{value:.{DIGITS}g}"
 
 
+def things(number: int, word: str) -> str:
+    """``1 core``, ``2 cores``, ``12,000 steps``: so many of what a word names."""
+    return f"{count(number)} {word}{'' if number == 1 else 's'}"
+
+
 def _scale(value_s: float) -> tuple[float, str]:
     for scale, unit in _SECONDS:
         if abs(value_s) >= scale:

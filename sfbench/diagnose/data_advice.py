@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from sfbench.analyze.parts import DATA
 from sfbench.common import units
-from sfbench.diagnose.numbers import per_sample, things
+from sfbench.common.units import things
+from sfbench.diagnose.numbers import per_sample
 from sfbench.diagnose.severity import CONTRIBUTOR
 from sfbench.diagnose.supply import Starvation, workers_needed
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from sfbench.analyze.parts import HOST, Part
 from sfbench.common import units
 from sfbench.common.schema import Diagnosis
+from sfbench.common.units import things
 from sfbench.diagnose.case import Case, CoreUse
-from sfbench.diagnose.numbers import Evidence, common, rounded, things
+from sfbench.diagnose.numbers import Evidence, common, rounded
 from sfbench.diagnose.recoverable import regain
 from sfbench.diagnose.severity import Judgement
 

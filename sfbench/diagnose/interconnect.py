@@ -29,9 +29,10 @@ from sfbench.analyze.parts import COMMUNICATION, Part
 from sfbench.analyze.phases import phases
 from sfbench.common import units
 from sfbench.common.schema import Diagnosis, OwnCollective
+from sfbench.common.units import things
 from sfbench.diagnose.case import Case
 from sfbench.diagnose.link import Link, best_cap_mb, bus_bytes_per_s, exposed_s, fit_link
-from sfbench.diagnose.numbers import Evidence, common, rounded, things
+from sfbench.diagnose.numbers import Evidence, common, rounded
 from sfbench.diagnose.recoverable import regain
 from sfbench.diagnose.severity import Judgement
 

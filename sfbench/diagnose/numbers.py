@@ -39,8 +39,3 @@ def rounded(value: float | None) -> float | None:
 def per_sample(case: Case, per_batch: float) -> float:
     """A figure per fetched batch as one per sample."""
     return per_batch / max(case.loop.batch_per_fetch, 1e-9)
-
-
-def things(count: int, word: str) -> str:
-    """``1 core``, ``2 cores``."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

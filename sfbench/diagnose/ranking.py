@@ -25,12 +25,24 @@ def loss(point: Point, one: Point | None) -> float:
     return max(0.0, most - point.efficiency.value)
 
 
+def most_lost(point: Point, one: Point | None) -> float:
+    """The same at the low end of the efficiency's interval: no regain can be above it."""
+    efficiency = point.efficiency
+    if efficiency is None or efficiency.low is None:
+        return loss(point, one)
+    return max(
+        loss(point, one),
+        loss(replace(point, efficiency=Interval(value=efficiency.low, low=None, high=None)), one),
+    )
+
+
 def ranked(
     diagnoses: Iterable[Diagnosis], points: Sequence[Point], one: Point | None
 ) -> tuple[Diagnosis, ...]:
     """Cap what is regained inside steps at each point's loss; the biggest regain first."""
     losses = {point.devices: loss(point, one) for point in points}
-    capped = _capped(list(diagnoses), losses)
+    ends = {point.devices: most_lost(point, one) for point in points}
+    capped = [_within(d, ends) for d in _capped(list(diagnoses), losses)]
     return tuple(sorted(capped, key=lambda d: (-d.regain.value, _SEVERITIES.index(d.severity))))
 
 
@@ -50,6 +62,14 @@ def _capped(diagnoses: list[Diagnosis], losses: Mapping[int, float]) -> list[Dia
         else replace(d, regain=_scaled(d.regain, scales.get(d.devices, 1.0)))
         for d in floored
     ]
+
+
+def _within(diagnosis: Diagnosis, ends: Mapping[int, float]) -> Diagnosis:
+    """Its interval ends where everything that may be lost is regained."""
+    end, regain = ends.get(diagnosis.devices), diagnosis.regain
+    if end is None or regain.high is None or diagnosis.evidence.get("outside_the_step"):
+        return diagnosis
+    return replace(diagnosis, regain=replace(regain, high=max(regain.value, min(regain.high, end))))
 
 
 def _floor(regain: Interval) -> Interval:

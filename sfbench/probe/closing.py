@@ -29,7 +29,6 @@ from sfbench.common.schema import (
 )
 from sfbench.probe import checkout
 from sfbench.probe.allreduce import time_all_reduce
-from sfbench.probe.device import parameters_of
 from sfbench.probe.hooks.fetching import FetchCost
 from sfbench.probe.hooks.passes import pass_length
 from sfbench.probe.loop.description import device_of
@@ -41,9 +40,6 @@ from sfbench.probe.stop import Refused
 from sfbench.protocol import record_file
 from sfbench.protocol.evidence import RankEvidence
 from sfbench.protocol.records import NODE_ADDRESS
-
-SAME_MODEL = 0.01
-"""Counts of parameters that differ by less are those of one training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +54,7 @@ class RankPayload:
     """None: ranks run apart just now, or there was no memory to add them up."""
     evidence: RankEvidence
     late: tuple[LateStep, ...]
+    next_training: int
     modules: tuple[ModuleFile, ...]
     met_s: float
     """When all ranks were at one place, by this host's clock; 0: there is one host."""
@@ -111,6 +108,7 @@ def write_record(
 ) -> None:
     """Gather every rank's payload; rank 0 writes the record. All ranks call it alike."""
     payloads = state.control.gather(_payload(state, evidence))
+    state.updates.settle()
     if payloads is not None:
         header = _record(state, payloads, ended_early, all_reduce)
         record_file.write(Path(state.job.launch_dir), header, _table(payloads))
@@ -178,6 +176,7 @@ def _payload(state: State, evidence: RankEvidence) -> RankPayload:
         weights=_weights(state, optimizers),
         evidence=evidence,
         late=state.late.found(),
+        next_training=state.next_training,
         modules=_modules(state),
         met_s=_met_s(state),
     )
@@ -252,17 +251,23 @@ def _weight_notes(weights: Sequence[float]) -> list[str]:
     return ["the ranks' weights differ at the end"] if len(set(weights)) > 1 else []
 
 
-def second_training(before: int, now: int) -> tuple[str, ...]:
-    """What a reader has to know where other parameters are trained at the end than at the start.
+def note_next_training(state: State) -> None:
+    """The record is written, and the script goes on to train something else: rank 0 adds that."""
+    folder = Path(state.job.launch_dir)
+    if state.rank == 0 and state.updates.made_since and state.loop_info is not None:
+        record_file.add_note(folder, one_of_several(state.loop_info.parameters, 0))
 
-    ``before`` and ``now``: how many.
+
+def one_of_several(measured: int, following: int) -> str:
+    """What a reader has to know of a script that trains one model after another.
+
+    ``measured``, ``following``: their parameters; 0: not known.
     """
-    if not before or not now or abs(now / before - 1) <= SAME_MODEL:
-        return ()
+    other = f" (the next has {following:,})" if following else ""
     return (
-        f"two trainings in one script: first of {before:,} parameters, then of {now:,}, and the "
-        "figures mix both. Measure the one that you mean: let the script's arguments leave the "
-        "other out",
+        "the script trains one model after another: measured is the first, of "
+        f"{measured:,} parameters, until it was over{other}. To measure another one, let the "
+        "script's arguments leave those before it out"
     )
 
 
@@ -275,9 +280,9 @@ def _record(
     assert state.loop_info is not None
     steps = state.steps
     notes = list(state.notes)
-    if state.updates.replaced:
-        trained = sum(p.numel() for p in parameters_of(state.updates.by_key.values()))
-        notes += second_training(state.loop_info.parameters, trained)
+    following = max(p.next_training for p in payloads)
+    if following:
+        notes.append(one_of_several(state.loop_info.parameters, following))
     if steps.recompiled:
         notes.append(
             f"torch.compile compiled anew after warmup: {steps.recompiled} blocks are left out"
@@ -288,7 +293,7 @@ def _record(
     return LaunchRecord(
         world_size=state.world_size,
         warmup_steps=warmup_steps,
-        ended_early=ended_early,
+        ended_early=ended_early and not following,
         stop_reason="script-ended" if ended_early else state.stop_reason,
         ranks=tuple(p.info for p in payloads),
         loop=replace(

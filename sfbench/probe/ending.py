@@ -53,9 +53,12 @@ def _bring_in(state: State, finish: Callable[[], None]) -> None:
     if blocks < MIN_BLOCKS_WHEN_ENDED and not state.job.probe.checks:
         # A rank that is parked has run fewer.
         steps = max(state.control.all_gather(state.steps.count))
+        ended = "The script ended by itself"
+        if any(state.control.all_gather(state.next_training)):
+            ended = "The script trains one model after another. The first was over"
         raise Refused(
             "too-few-steps",
-            f"The script ended by itself after {steps} steps, before enough could be measured "
+            f"{ended} after {steps} steps, before enough could be measured "
             "(warmup and at least three blocks). Give it more epochs, more steps or more data, or "
             "lower --seconds and --warmup.",
         )

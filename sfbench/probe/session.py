@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from sfbench.common.schema import RUNGS, AllReduceTime, RankJob, Rung
+from sfbench.common.schema import RUNGS, RankJob, Rung
 from sfbench.probe import closing
 from sfbench.probe.checkpace import CheckPace
 from sfbench.probe.countdown import Countdown, Stage
 from sfbench.probe.ending import SCRIPT_OVER, TURN_OVER, end_parked, script_ended
 from sfbench.probe.facts_of_rank import check_global_batch, left_out, rank_facts
 from sfbench.probe.hooks.events import Event
+from sfbench.probe.hooks.next_training import NextTrainingHooks
 from sfbench.probe.hooks.taps import Taps, apart
 from sfbench.probe.loop.description import checked_loop, describe_loop
 from sfbench.probe.loop.discovery import Loop
@@ -68,6 +69,7 @@ class Session(State):
             hooks.install(self.taps)
         if self.inside is not None:
             self.graphs.install(self.taps)
+        NextTrainingHooks(self, self.script_ended).install(self.taps)
         self.recorder.install(self.taps)
         self.keeper.listen(self.flow.loop is None)
         if self.measuring_began:
@@ -94,6 +96,7 @@ class Session(State):
     def feed(self, event: Event) -> None:
         """Every hook calls this. Once the measurement is over, nothing of the script may go on."""
         if self.finished:
+            closing.note_next_training(self)
             leave_at_once(0)
         if not self._begun:
             self._begun = True
@@ -257,8 +260,8 @@ class Session(State):
                 samples_per_s=figures.samples_per_s, half_width=figures.half_width,
                 measured_s=figures.measured_s, budget_s=self.job.probe.seconds,
             )  # fmt: skip
-        on_device, now_s = self.clock.accelerator is not None, time.perf_counter()
-        if self._pace is not None and self._so_far.due(command, now_s, on_device=on_device):
+        on_device = self.clock.accelerator is not None
+        if self._pace and self._so_far.due(command, time.perf_counter(), on_device=on_device):
             command = command._replace(save=1)
         return Command(*self.control.broadcast(command))
 
@@ -328,11 +331,13 @@ class Session(State):
         self._switch("train")
         if not (ended_early or self.job.probe.checks):
             closing.refuse_unsteady(self)
+        seen = self.recorder.evidence()
+        write = partial(closing.write_record, self, seen, ended_early=ended_early)
         if self.clock.accelerator is not None:
             # Timing all-reduce takes memory and all ranks: what was measured is safe before.
-            self._write(ended_early=ended_early, all_reduce=())
+            write(all_reduce=())
         all_reduce = () if ended_early else closing.all_reduce_times(self)
-        self._write(ended_early=ended_early, all_reduce=all_reduce)
+        write(all_reduce=all_reduce)
         # Nobody leaves before the record is safe.
         self.control.all_gather(None)
         self.heartbeat.phase("done")
@@ -347,8 +352,3 @@ class Session(State):
     def finish_early(self) -> None:
         """The script has ended before the measurement was over: all ranks come here."""
         self.finish(ended_early=True)
-
-    def _write(self, *, ended_early: bool, all_reduce: tuple[AllReduceTime, ...]) -> None:
-        closing.write_record(
-            self, self.recorder.evidence(), ended_early=ended_early, all_reduce=all_reduce
-        )

@@ -82,7 +82,9 @@ class State:
         self.updates = UpdateHooks(self.pulse, self.flow, self.clock, calls.due)
         self.models = ModelHooks(self.pulse)
         self.saves = SaveHooks(calls.ask, self.rank, allow=job.probe.allow_saves)
-        self.collectives = CollectiveHooks(CallSite(job.root).line, self.flow.later)
+        self.collectives = CollectiveHooks(
+            CallSite(job.root).line, self.flow.later, trains=lambda: self.pulse.updates > 0
+        )
         self.graphs = GraphHooks(lambda: self.collectives.local)
         self.fetching = FetchHooks(Path(job.launch_dir), self.rank, job.code)
         self.loads = LoadMeter(self.clock)
@@ -95,5 +97,7 @@ class State:
         self.first_step_s = self.measuring_began = 0.0
         self.stop_reason = ""
         """Why the measurement ended: precision | seconds (rank 0 knows)."""
+        self.next_training = 0
+        """Parameters of what the script went on to train; 0: nothing else."""
         self.sync_cost_s: float | None = None
         """In a check, what superfluous gradient syncs cost per update (rank 0 knows)."""

@@ -50,6 +50,15 @@ def write(
     return final
 
 
+def add_note(launch_dir: Path, note: str) -> None:
+    """Say one thing more in a record that is written, and that its script did not end there."""
+    path = launch_dir / FILE_NAME
+    if path.exists():
+        record, steps = read(path)
+        notes = (*record.notes, note)
+        write(launch_dir, dataclasses.replace(record, notes=notes, ended_early=False), steps)
+
+
 def promote(launch_dir: Path) -> bool:
     """The risk came true: what was written before it is the record. False if there is none."""
     final, so_far = launch_dir / FILE_NAME, launch_dir / SO_FAR

@@ -69,7 +69,7 @@ def _first_steps(point: Point) -> Iterator[Drawing]:
         name="warmup",
         title=f"The first steps at {_devices(point)}",
         caption="Median step over ranks from the start of the first launch. "
-        f"{cut} steps are warmup, kept apart, and count in no figure.",
+        f"Warmup is {units.things(cut, 'step')}, kept apart, and counts in no figure.",
         figure=figures.first_steps(point.beginning),
         grid=Grid(columns=("steps", "shown", "shortest", "longest"), rows=tuple(rows)),
     )

@@ -21,6 +21,8 @@ WORKING = 0.9
 
 MOST_OF_IT = 0.5
 """A part that takes less of what one device loses is not named as its cause."""
+SURE = 0.01
+"""What may give back less than a point is not the first thing to do."""
 FIX_FIRST = "Fix first: "
 """What the sentence of the first fix begins with."""
 EMULATED = (
@@ -219,7 +221,7 @@ def _one_device(one: Point | None) -> Iterator[str]:
 
 def first_fix(result: SweepResult) -> Diagnosis | None:
     """The surest gain: the first diagnosis that is no mere suspicion; None if there is none."""
-    sure = (d for d in result.diagnoses if d.severity != "info" and (d.regain.low or 0.0) > 0.0)
+    sure = (d for d in result.diagnoses if d.severity != "info" and (d.regain.low or 0.0) >= SURE)
     return next(sure, None)
 
 

@@ -18,7 +18,7 @@ from sfbench.plan.sweep_plan import LaunchPlan
 
 ELSEWHERE = {
     "toy.py", "stopwatch.py", "changes_folder.py", "own_rendezvous.py", "saves_all_ways.py",
-    "saves_like_others.py", "stalling.py", "slow_loader.py",
+    "saves_like_others.py", "stalling.py", "slow_loader.py", "one_after_another.py",
 }  # fmt: skip
 LOOPS = sorted(
     path.name

@@ -228,7 +228,7 @@ def test_strong_scaling_wants_the_same_global_batch() -> None:
 
 def test_few_steps_are_said() -> None:
     [point] = run(steady_launch(0, 1, [0.1], steps=5)).points
-    assert point.warnings[0].startswith("only 5 steps were measured")
+    assert point.warnings[0].startswith("only 5 steps measured")
     assert point.samples_per_s == Interval(value=pytest.approx(80.0), low=None, high=None)
 
 

@@ -189,7 +189,7 @@ def test_too_few_cycles_tell_no_slow_rank() -> None:
     assert got.data.value == pytest.approx(1 / 6)
     assert got.communication.value == pytest.approx(0.0)
     for part in ("compute", "host", "straggler", "jitter"):
-        assert getattr(got, part).reason == "2 cycles were measured, 3 tell a slow rank"
+        assert getattr(got, part).reason == "only 2 cycles measured, 3 tell a slow rank"
 
 
 def test_a_cycle_cut_short_is_not_used() -> None:

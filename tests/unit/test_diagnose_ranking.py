@@ -132,3 +132,30 @@ def test_a_failed_point_has_no_diagnosis() -> None:
 
     found = diagnosed(launched(0, Times(cached=[0.15], train=[0.2])), failed(1, 2))
     assert {d.devices for d in found.diagnoses} == {1}
+
+
+def test_no_interval_of_a_regain_passes_what_may_be_lost() -> None:
+    # GIVEN an efficiency of 80 %, or 70 at least, and a cause that may be worth 5 to 60 points
+    efficiency = Interval(value=0.8, low=0.7, high=0.9)
+    point = Point(devices=2, status="ok", efficiency=efficiency)
+    one = Point(devices=1, status="ok")
+    wide = Interval(value=0.1, low=0.05, high=0.6)
+    [at_two, at_one] = ranked(
+        [
+            _found("interconnect", 2, wide),
+            _found("small-batch", 1, Interval(value=0.05, low=0.02, high=1.79)),
+        ],
+        [one, point],
+        one,
+    )
+    # THEN it ends at the 30 points that may be lost, and at one device at the whole step
+    assert (at_two.regain.value, at_two.regain.low) == (0.1, 0.05)
+    assert at_two.regain.high == pytest.approx(0.3)
+    assert at_one.regain.high == pytest.approx(1.0)
+
+
+def _found(cause: str, devices: int, regain: Interval) -> Diagnosis:
+    return Diagnosis(
+        id=cause, devices=devices, severity="bottleneck", rank=None, regain=regain, evidence={},
+        advice=(),
+    )  # fmt: skip

@@ -17,12 +17,13 @@ import torch
 import torch.distributed as dist
 
 from sfbench.probe import clock
-from sfbench.probe.closing import second_training
+from sfbench.probe.closing import one_of_several
 from sfbench.probe.hooks import own_faults
 from sfbench.probe.hooks.collectives import CollectiveHooks
 from sfbench.probe.hooks.events import Event
 from sfbench.probe.hooks.loader_hooks import LoaderHooks
 from sfbench.probe.hooks.model_hooks import Models
+from sfbench.probe.hooks.next_training import is_another
 from sfbench.probe.hooks.own_faults import is_own
 from sfbench.probe.hooks.passes import Source
 from sfbench.probe.hooks.pulse import Pulse
@@ -370,29 +371,39 @@ def test_own_collectives_of_every_step_are_told_by_their_line(
 ) -> None:
     monkeypatch.setattr(dist, "all_reduce", lambda tensor: tensor.add_(1))
     monkeypatch.setattr(dist, "barrier", lambda: None)
-    taps, hooks = Taps(), CollectiveHooks(lambda: "train.py:7")
+    updates = 0
+    taps = Taps()
+    hooks = CollectiveHooks(lambda: "train.py:7", trains=lambda: updates > 0)
     hooks.install(taps)
     try:
-        for _ in range(6):
-            dist.all_reduce(torch.ones(3))
+        dist.all_reduce(torch.ones(3))  # of the set-up
+        for _ in range(3):
+            updates += 1
+            for _ in range(2):
+                dist.all_reduce(torch.ones(3))
         dist.barrier()
         hooks.listens = False
         dist.all_reduce(torch.ones(3))
     finally:
         taps.restore()
-    # THEN 6 in 3 steps are two a step, and one barrier in 3 steps is none of every step
-    [one] = hooks.per_step(3)
+    # THEN 6 from the first to the fourth update are two a step, and one barrier is none of every
+    [one] = hooks.per_step(4)
     assert (one.name, one.line, one.calls_per_step) == ("all_reduce", "train.py:7", 2.0)
     assert one.bytes == 12
-    # AND where they come after the update, those of the last step are not seen
-    assert hooks.per_step(4)[0].calls_per_step == 2.0
     assert one.seconds > 0
 
 
 def test_another_training_in_the_same_script_is_told() -> None:
-    # GIVEN an optimizer made anew for the same model, and one for another
-    assert second_training(1000, 1000) == ()
-    [said] = second_training(1000, 250_000)
-    assert said.startswith(
-        "two trainings in one script: first of 1,000 parameters, then of 250,000"
-    )
+    said = one_of_several(1000, 250_000)
+    assert "measured is the first, of 1,000 parameters" in said
+    assert "(the next has 250,000)" in said
+    assert "the next" not in one_of_several(1000, 0)
+
+
+def test_another_training_has_other_parameters_or_many_more() -> None:
+    one, other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    # WHEN an optimizer is made anew for the same model THEN its training goes on
+    assert not is_another(one.parameters(), one.parameters())
+    # WHEN it is for another model, or for all of one of which a part was trained THEN it does not
+    assert is_another(one.parameters(), other.parameters())
+    assert is_another([one.bias], one.parameters())

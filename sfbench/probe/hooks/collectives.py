@@ -68,9 +68,13 @@ class CollectiveHooks:
     """Stands in for the functions of ``torch.distributed`` that make ranks meet."""
 
     def __init__(
-        self, line: Callable[[], str] = str, told: MutableSequence[Event] | None = None
+        self,
+        line: Callable[[], str] = str,
+        told: MutableSequence[Event] | None = None,
+        trains: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``line`` tells the script's line that runs; ``told`` takes when ranks have met."""
+        """``line`` tells the script's line that runs, ``told`` takes when ranks have met, and
+        ``trains`` tells whether an update is behind it."""
         self._told = told
         self.local = False
         """While true, nothing is sent."""
@@ -82,6 +86,7 @@ class CollectiveHooks:
         self._inside = False
         self._taps = Taps()
         self._methods: list[Listener] = []
+        self._trains = trains
         self._seen: dict[tuple[str, str], list[float]] = {}
         self._bytes: dict[tuple[str, str], int] = {}
 
@@ -133,7 +138,8 @@ class CollectiveHooks:
                 if self.listens:
                     sent = nbytes_of(args, kwargs)
                     self.bytes_sent += sent
-                    self._note((name, self._line()), ended - began, sent)
+                    if self._trains():
+                        self._note((name, self._line()), ended - began, sent)
                 return answer
 
             return collective
@@ -154,12 +160,17 @@ class CollectiveHooks:
         self._bytes[place] = sent
 
     def per_step(self, steps: int) -> tuple[OwnCollective, ...]:
-        """Those that came in half of so many steps at least, dearest first."""
+        """Those that came in half of so many steps at least, dearest first.
+
+        Listened was from the end of the first update to the end of the last: a step less than
+        there were, whether they come before an update or after it.
+        """
+        steps = max(1, steps - 1)
         found = [
             OwnCollective(
                 name=name,
                 line=line,
-                calls_per_step=_per_step(len(seconds), steps),
+                calls_per_step=len(seconds) / steps,
                 seconds=statistics.fmean(seconds),
                 bytes=self._bytes[name, line],
             )
@@ -182,13 +193,6 @@ def nbytes_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         if isinstance(value, torch.Tensor):
             nbytes += value.numel() * value.element_size()
     return nbytes
-
-
-def _per_step(calls: int, steps: int) -> float:
-    """What comes after an update is not seen after the last one: the count that is nearer to a
-    whole number tells."""
-    rates = [calls / max(1, steps), calls / max(1, steps - 1)]
-    return min(rates, key=lambda rate: abs(rate - round(rate)))
 
 
 class Done:

@@ -48,8 +48,8 @@ class UpdateHooks:
         self._tell: Callable[[Any], None] = _not_yet
         self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self.scalers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.replaced = False
-        """An optimizer that was made after the loop was known has taken over."""
+        self.taken_over: Callable[[Any], None] = lambda optimizer: None
+        """Hears of an optimizer that was made after the loop was known, before it takes over."""
         self.by_key: dict[int, Optimizer] = {}
         """Those in use: when the script goes on with new ones, the others are let go."""
         self._made: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
@@ -58,6 +58,11 @@ class UpdateHooks:
         self.scaled = 0
         self.skips: list[int] = []
         """Which of the scaled updates were skipped, counted from 0; the first few hundred."""
+
+    @property
+    def made_since(self) -> bool:
+        """Whether an optimizer was made since things were settled."""
+        return self._settled is not None and self._makes > self._settled
 
     @property
     def count(self) -> int:
@@ -86,7 +91,7 @@ class UpdateHooks:
         return self._clock.mark() if mark is None else mark
 
     def settle(self) -> None:
-        """The loop is known: updates of optimizers made from here on are ``late``."""
+        """The loop is known, or it is over: updates of optimizers made from here on are late."""
         self._settled = self._makes
 
     def connect(self) -> None:
@@ -186,7 +191,7 @@ class UpdateHooks:
             return False
         late = self._settled is not None and self._made.get(optimizer, 0) > self._settled
         if late:
-            self.replaced = True
+            self.taken_over(optimizer)
             self.by_key.clear()
             self.settle()
         self.by_key[key] = optimizer
