@@ -21,6 +21,8 @@ WORKING = 0.9
 
 MOST_OF_IT = 0.5
 """A part that takes less of what one device loses is not named as its cause."""
+NOT_COMPARABLE = "not comparable"
+"""How a warning begins without which no figure of its point can be read."""
 SURE = 0.01
 """What may give back less than a point is not the first thing to do."""
 FIX_FIRST = "Fix first: "
@@ -59,6 +61,10 @@ def lines_below(result: SweepResult) -> Iterator[LineBelow]:
     """All that stands below the table, wherever that is shown."""
     if result.emulated:
         yield LineBelow(kind="emulated", text=EMULATED)
+    warned = [(p, warning) for p in result.points for warning in p.warnings]
+    # Without these no figure can be read: the verdict comes after them.
+    first = [one for one in warned if one[1].startswith(NOT_COMPARABLE)]
+    yield from (_warning(*one) for one in first)
     for sentence in (*oversubscribed(result), *verdict(result)):
         yield LineBelow(kind="fix" if sentence.startswith(FIX_FIRST) else "verdict", text=sentence)
     for check in result.checks:
@@ -68,9 +74,11 @@ def lines_below(result: SweepResult) -> Iterator[LineBelow]:
             )
     for warning in result.warnings:
         yield LineBelow(kind="warning", text=f"Warning: {warning}")
-    for point in result.points:
-        for warning in point.warnings:
-            yield LineBelow(kind="warning", text=f"Warning: {_devices(point)}: {warning}")
+    yield from (_warning(*one) for one in warned if one not in first)
+
+
+def _warning(point: Point, text: str) -> LineBelow:
+    return LineBelow(kind="warning", text=f"Warning: {_devices(point)}: {text}")
 
 
 def headline(result: SweepResult) -> str:

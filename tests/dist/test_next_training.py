@@ -21,7 +21,7 @@ def test_the_first_of_two_trainings_is_measured_and_named(tmp_path: Path, leaves
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
-    # THEN its figures are of the first alone, which is said, and no check fails
+    # THEN its figures are of the first alone, which is said, and its weights are found alike
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     (point,) = found["points"]
@@ -30,4 +30,5 @@ def test_the_first_of_two_trainings_is_measured_and_named(tmp_path: Path, leaves
     assert len(said) == 1, point["warnings"]
     assert "measured is the first, of 4,160 parameters" in said[0]
     assert not any("ended by itself" in w or "differ" in w for w in point["warnings"])
-    assert [c for c in found["checks"] if c["status"] == "fail"] == []
+    copies = next(c for c in found["checks"] if c["id"] == "independent-copies")
+    assert copies["status"] == "pass", copies

@@ -17,6 +17,7 @@ def train(width, batch, steps):
     loader = DataLoader(data, batch_size=batch, sampler=DistributedSampler(data), drop_last=True)
     done = 0
     while done < steps:
+        loader.sampler.set_epoch(done)
         for (x,) in loader:
             optimizer.zero_grad()
             net(x).square().mean().backward()

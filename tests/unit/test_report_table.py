@@ -12,7 +12,7 @@ from sfbench.analyze.parts import JITTER
 from sfbench.collect.result import load_result
 from sfbench.common.schema import Interval, Point, Share, SweepResult
 from sfbench.report.result_rows import table_rows, worst_point
-from sfbench.report.sentences import headline, verdict
+from sfbench.report.sentences import headline, lines_below, verdict
 from sfbench.report.table import render_table
 
 GOLDEN = load_result(Path(__file__).parents[1] / "golden" / "sweep-schema1.json")
@@ -170,6 +170,22 @@ def test_warnings_and_failed_checks_stand_below() -> None:
     assert "Warning: 1 device: few steps\n" in text
     assert "Check sampler-epoch: warn. set_epoch is never called" in text
     assert "same-weights" not in text
+
+
+def test_what_makes_figures_incomparable_stands_before_the_verdict() -> None:
+    said = "not comparable: ranks ran 2 threads, 1 were set"
+    lines = list(lines_below(with_points(ONE, replace(EIGHT, warnings=("few steps", said)))))
+    texts = [line.text for line in lines if line.kind in ("verdict", "fix", "warning")]
+    assert texts[0] == f"Warning: 8 devices: {said}"
+    assert texts[-1] == "Warning: 8 devices: few steps"
+    assert len([text for text in texts if said in text]) == 1
+
+
+def test_a_gain_of_less_than_a_point_at_worst_is_not_the_first_to_fix() -> None:
+    first = GOLDEN.diagnoses[0]
+    barely = replace(first, regain=replace(first.regain, low=0.003))
+    lines = verdict(replace(GOLDEN, diagnoses=(barely,)))
+    assert not any(line.startswith("Fix first") for line in lines)
 
 
 @pytest.mark.parametrize("width", [20, 45, 60, 90, 100, 200])
