@@ -100,7 +100,9 @@ class Meeting:
             self._server = None
             raise
         self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._beaten_s = time.monotonic()
         self._thread.start()
+        threading.Thread(target=self._guard_way, daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -265,6 +267,7 @@ class Meeting:
             while not self._stop.wait(_PULSE_S):
                 beats += 1
                 store.set(f"pulse/{self.node_rank}", str(beats))
+                self._beaten_s = time.monotonic()
                 if self.node_rank == 0:
                     store.set(CLOCK, repr(time.time()))
                 for node in {0} if self.node_rank else set(self._known):
@@ -272,6 +275,15 @@ class Meeting:
         except (RuntimeError, UsageError) as error:
             if not self._stop.is_set():
                 self._lost.setdefault(0, f"no way to it any more ({str(error).splitlines()[0]})")
+
+    def _guard_way(self) -> None:
+        """End calls that wait for an answer from beyond a network that is cut: torch does not."""
+        while not self._stop.wait(_PULSE_S):
+            if time.monotonic() - self._beaten_s > 2 * LOST_S:
+                self._lost.setdefault(0, f"no answer from it for {2 * LOST_S:.0f} s")
+                for place in Path("/proc/self/fd").iterdir():
+                    _hang_up(int(place.name), self._port)
+                return
 
     def _look_at(self, store: Any, node: int, seen: dict[int, tuple[bytes, float]]) -> None:
         left, pulse, now_s = f"{_LEFT}/{node}", f"pulse/{node}", time.monotonic()
