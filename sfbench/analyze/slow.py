@@ -18,6 +18,7 @@ import numpy.typing as npt
 from scipy import special
 
 from sfbench.analyze.intervals import Array
+from sfbench.common.units import things
 
 MIN_CYCLES = 3
 """Two in one half, one in the other. So few name only a rank that is much slower than noise."""
@@ -56,7 +57,9 @@ def pick_slow(unsynced_s: Array, batches_s: Array | None = None) -> Picked:
     """
     cycles, ranks = unsynced_s.shape
     if cycles < MIN_CYCLES or ranks < 2:
-        raise ValueError(f"{cycles} cycles of {ranks} ranks do not tell a slow one")
+        raise ValueError(
+            f"{things(cycles, 'cycle')} of {things(ranks, 'rank')} do not tell a slow one"
+        )
     halves = [unsynced_s[start::2].mean(axis=0).argmax() for start in (0, 1)]
     slow = np.where(np.arange(cycles) % 2 == 0, halves[1], halves[0]).astype(np.int64)
     own = unsynced_s[np.arange(cycles), slow]

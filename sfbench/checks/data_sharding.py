@@ -7,6 +7,7 @@ from itertools import groupby
 
 from sfbench.checks.facts import LaunchFacts, Status, at, result, training_loaders
 from sfbench.common.schema import CheckResult
+from sfbench.common.units import things
 from sfbench.protocol.evidence import Loader
 
 ID = "data-sharding"
@@ -64,7 +65,8 @@ def _alike(launch: LaunchFacts) -> Iterator[tuple[Loader, ...]]:
 
 def _repeated(loader: Loader, times: int) -> str:
     return (
-        f"{loader.sampler} gives each sample {times} times, to one rank after the other, and each "
+        f"{loader.sampler} gives each sample {things(times, 'time')}, to one rank after the "
+        "other, and each "
         f"augments it in its own way: repeated augmentation{at(loader.line)}."
     )
 

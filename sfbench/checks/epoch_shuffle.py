@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from sfbench.checks.facts import LaunchFacts, at, result, training_loaders
 from sfbench.common.schema import CheckResult
+from sfbench.common.units import things
 from sfbench.protocol.evidence import Epoch, Loader
 
 ID = "epoch-shuffle"
@@ -49,7 +50,8 @@ def _ordered(order: tuple[int, ...]) -> bool:
 
 def _repeated(loader: Loader) -> CheckResult:
     text = (
-        f"{len(loader.epochs)} epochs had the same order under {loader.sampler}{at(loader.line)}: "
+        f"{things(len(loader.epochs), 'epoch')} had the same order under "
+        f"{loader.sampler}{at(loader.line)}: "
         "call sampler.set_epoch(epoch) at the start of each."
     )
     meant = loader.shuffles or loader.has_set_epoch

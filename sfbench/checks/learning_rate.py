@@ -7,6 +7,7 @@ from statistics import median
 
 from sfbench.checks.facts import LaunchFacts, at, result
 from sfbench.common.schema import CheckResult
+from sfbench.common.units import things
 from sfbench.protocol.evidence import Optimizer
 
 ID = "learning-rate"
@@ -36,7 +37,7 @@ def _points(launches: Sequence[LaunchFacts]) -> list[tuple[LaunchFacts, Optimize
 
 
 def _size(launch: LaunchFacts) -> str:
-    devices = f"{launch.devices} device{'s' if launch.devices > 1 else ''}"
+    devices = things(launch.devices, "device")
     if launch.samples_per_update is None:
         return devices
     return f"{devices}, {launch.devices * launch.samples_per_update:.0f} samples per update"
@@ -50,7 +51,8 @@ def _changes(points: Sequence[tuple[LaunchFacts, Optimizer]]) -> str:
     rate = after.rate / before.rate if before.rate else 1.0
     if abs(batch - 1) <= SAME:
         return "The global batch is the same at every device count."
-    grew = f"From {small.devices} to {large.devices} devices the global batch grows x{batch:.3g}, "
+    growing = f"From {small.devices} to {things(large.devices, 'device')}"
+    grew = f"{growing} the global batch grows x{batch:.3g}, "
     grew += f"the rate x{rate:.3g}."
     if "SGD" in after.name:
         linear = abs(rate / batch - 1) <= SAME

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sfbench.checks.facts import LaunchFacts, result
 from sfbench.common.schema import CheckResult
+from sfbench.common.units import things
 from sfbench.protocol.evidence import RankEvidence
 
 ID = "skipped-updates"
@@ -19,7 +20,7 @@ def check(launch: LaunchFacts) -> CheckResult:
     if not ranks:
         return result(ID, "not-applicable", "No GradScaler.")
     rank = max(ranks, key=_part)
-    text = f"GradScaler skipped {len(rank.skipped)} of {rank.scaled} updates"
+    text = f"GradScaler skipped {len(rank.skipped)} of {things(rank.scaled, 'update')}"
     if not rank.skipped:
         return result(ID, "pass", f"{text}.")
     part = _part(rank)

@@ -8,6 +8,7 @@ from math import inf
 
 from sfbench.checks.facts import LaunchFacts, at, result
 from sfbench.common.schema import CheckResult
+from sfbench.common.units import things
 from sfbench.protocol.evidence import RankEvidence, Split
 
 ID = "split-leak"
@@ -60,6 +61,7 @@ def _reach(split: Split) -> float:
 
 def _text(a: RankEvidence, b: RankEvidence, small: Split, part: float) -> str:
     return (
-        f"About {part:.0%} of the {small.size} samples that rank {a.rank} holds out are trained on "
+        f"About {part:.0%} of the {things(small.size, 'sample')} that rank {a.rank} holds out "
+        "are trained on "
         f"by rank {b.rank}{at(small.line)}: give random_split a generator with a fixed seed."
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from sfbench.checks.facts import LaunchFacts, Status, at, result, training_loaders
 from sfbench.common.schema import CheckResult
+from sfbench.common.units import things
 from sfbench.protocol.evidence import Epoch, Loader
 
 ID = "uneven-inputs"
@@ -80,7 +81,7 @@ def _differing(counts: Sequence[int], loader: Loader) -> str:
     least = min(counts)
     rank, other = counts.index(least), next(r for r, n in enumerate(counts) if n > least)
     return (
-        f"Rank {rank} has {least} batches per epoch, rank {other} has {counts[other]}"
+        f"Rank {rank} has {things(least, 'batch')} per epoch, rank {other} has {counts[other]}"
         f"{at(loader.line)}: rank {rank} leaves first and rank {other} waits in step {least + 1}. "
         f"{ADVICE}"
     )

@@ -14,6 +14,7 @@ from sfbench.cli.console import put_json, put_text
 from sfbench.cli.parameters import Json
 from sfbench.common import units
 from sfbench.common.errors import UsageError
+from sfbench.common.units import things
 
 if TYPE_CHECKING:
     from sfbench.common.schema import Interval
@@ -63,11 +64,11 @@ def predict(
 def _text(found: Prediction) -> str:
     counts = ", ".join(map(str, found.measured))
     if found.refused is not None:
-        return f"{found.devices} devices: nothing can be said: {found.refused}.\n"
+        return f"{things(found.devices, 'device')}: nothing can be said: {found.refused}.\n"
     assert found.efficiency is not None
     assert found.samples_per_s is not None
     lines = [
-        f"{found.devices} devices, predicted from {counts}: efficiency "
+        f"{things(found.devices, 'device')}, predicted from {counts}: efficiency "
         f"{100 * found.efficiency.value:.0f}% ({_percents(found.efficiency)}), "
         f"{units.rate(found.samples_per_s.value)} samples/s "
         f"({_rates(found.samples_per_s)})"
@@ -81,7 +82,8 @@ def _text(found: Prediction) -> str:
     if found.check is not None:
         lines.append(
             f"Checked: the counts below predict {_percents(found.check.predicted)} at "
-            f"{found.check.devices} devices, {100 * found.check.measured.value:.0f}% was measured"
+            f"{things(found.check.devices, 'device')}, "
+            f"{100 * found.check.measured.value:.0f}% was measured"
         )
     if found.cost_per_million_samples is not None:
         cost = found.cost_per_million_samples

@@ -17,6 +17,7 @@ from sfbench.cli.results import print_result, write_report
 from sfbench.common import units
 from sfbench.common.errors import InterruptedSweep, UsageError
 from sfbench.common.files import check_writable
+from sfbench.common.units import things
 from sfbench.plan.options import Settings
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _print_plans(plans: list[SweepPlan], *, as_json: bool) -> None:
         put_text(
             f"{_typed(plan)}\n"
             f"  {about}{document['launches']} launches: {counts} {plan.device_type} devices, "
-            f"{plan.threads_per_device} threads each, {document['rounds']} rounds\n"
+            f"{things(plan.threads_per_device, 'thread')} each, {document['rounds']} rounds\n"
             f"{_on_nodes(plan)}"
             f"  takes about {units.duration(document['expected_s'])}: measures for at most "
             f"{document['measuring_s']:g} s; each launch also starts, warms up and ends\n"
@@ -115,7 +116,7 @@ def _on_nodes(plan: SweepPlan) -> str:
         return ""
     spread = "; ".join(f"{n}: {' + '.join(map(str, plan.spread(n)))}" for n in plan.devices)
     return (
-        f"  on {plan.nnodes} nodes that meet at {plan.rdzv_endpoint}, this is node "
+        f"  on {things(plan.nnodes, 'node')} that meet at {plan.rdzv_endpoint}, this is node "
         f"{plan.node_rank}; devices by node: {spread}\n"
     )
 

@@ -7,6 +7,7 @@ from types import TracebackType
 from rich.console import Console
 
 from sfbench.common import units
+from sfbench.common.units import things
 from sfbench.launch.outcome import LaunchOutcome
 from sfbench.launch.outcome import Progress as LaunchProgress
 from sfbench.plan.sweep_plan import LaunchPlan
@@ -44,7 +45,7 @@ class TrialObserver:
 
     def launch_started(self, launch: LaunchPlan) -> None:
         """A launch begins; those of the diagnosis have no settings."""
-        self._title = self._title or f"diagnosis at {launch.devices} devices"
+        self._title = self._title or f"diagnosis at {things(launch.devices, 'device')}"
         self._status.update(f"{self._title}: starting")
 
     def progressed(self, progress: LaunchProgress) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.errors import MeasureError
 from sfbench.common.schema import RUNGS, STEP_COLUMNS
+from sfbench.common.units import things
 from sfbench.launch.outcome import LaunchOutcome
 from sfbench.plan.sweep_plan import LaunchPlan
 from sfbench.protocol import record_file
@@ -44,7 +45,7 @@ def read_launch(
         header, steps = record_file.read(outcome.record)
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise MeasureError(
-            f"{plan.devices} devices, round {plan.round + 1}: "
+            f"{things(plan.devices, 'device')}, round {plan.round + 1}: "
             f"the launch's record {outcome.record} cannot be read: {error}"
         ) from error
     return MeasuredLaunch(

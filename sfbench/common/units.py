@@ -177,9 +177,10 @@ def count(value: float) -> str:
     return f"{value:.{DIGITS}g}"
 
 
-def things(number: int, word: str) -> str:
-    """``1 core``, ``2 cores``, ``12,000 steps``: so many of what a word names."""
-    return f"{count(number)} {word}{'' if number == 1 else 's'}"
+def things(number: float, word: str) -> str:
+    """``1 core``, ``2 launches``, ``12,000 steps``: so many of what a word names."""
+    ending = "" if number == 1 else "es" if word.endswith("ch") else "s"
+    return f"{count(number)} {word}{ending}"
 
 
 def _scale(value_s: float) -> tuple[float, str]:

@@ -168,7 +168,8 @@ def _host_side(found: Starvation) -> Lines:
     running = (loop.loader_workers or 0) * found.case.devices_per_host
     if running > cores:
         words.append(
-            f"{running} workers run on {things(cores, 'core')}: they take cores from each other "
+            f"{things(running, 'worker')} run on {things(cores, 'core')}: they take cores "
+            "from each other "
             "and from training."
         )
     return tuple(words)

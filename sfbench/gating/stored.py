@@ -10,6 +10,7 @@ from sfbench.analyze.parts import PARTS
 from sfbench.common import units
 from sfbench.common.errors import ResultError
 from sfbench.common.schema import Point, Share, SweepResult, TimeShare
+from sfbench.common.units import things
 from sfbench.gating.gate_report import Parts, nothing_measured
 from sfbench.gating.statistics.decision import MIN_VALUES
 
@@ -42,7 +43,8 @@ def stored_base(result: SweepResult, devices: int) -> Stored:
     rates = _medians(result.name, [launch.blocks for launch in point.launches])
     if len(rates) < MIN_VALUES:
         raise ResultError(
-            f"{result.name}: {len(rates)} launches at {devices} devices say nothing of noise. "
+            f"{result.name}: {things(len(rates), 'launch')} at {things(devices, 'device')} "
+            "say nothing of noise. "
             "Make it with `sfbench gate record`."
         )
     return Stored(
@@ -85,12 +87,15 @@ def _point(result: SweepResult, devices: int) -> Point:
     if point is None:
         counts = ", ".join(str(p.devices) for p in result.points) or "none"
         raise ResultError(
-            f"{result.name}: no point at {devices} devices (it has {counts}). Give --devices, or "
+            f"{result.name}: no point at {things(devices, 'device')} (it has {counts}). Give "
+            "--devices, or "
             "make one with `sfbench gate record`."
         )
     if point.status != "ok" or not point.steps_measured or point.samples_per_s is None:
         reason = (point.error or "no step was measured").splitlines()[0]
-        raise ResultError(f"{result.name}: the point at {devices} devices has no figure: {reason}")
+        raise ResultError(
+            f"{result.name}: the point at {things(devices, 'device')} has no figure: {reason}"
+        )
     return point
 
 
@@ -98,7 +103,8 @@ def _cached(name: str, point: Point) -> tuple[float, ...]:
     rates = _medians(name, [launch.cached_blocks for launch in point.launches])
     if len(rates) < MIN_VALUES:
         raise ResultError(
-            f"{name}: the cached rung was not measured at {point.devices} devices, so nothing "
+            f"{name}: the cached rung was not measured at {things(point.devices, 'device')}, "
+            "so nothing "
             "tells a slower machine from slower code. Make it with `sfbench gate record`."
         )
     return rates

@@ -8,6 +8,7 @@ import traceback
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
+from sfbench.common.units import things
 from sfbench.guard.keeper import Keeper
 from sfbench.guard.ticket import Ticket
 from sfbench.launch.blame import LaunchEnd, judge, launcher_failed
@@ -84,5 +85,5 @@ def _outcome(end: LaunchEnd, start_s: float) -> LaunchOutcome:
 
 def _broken(request: RunRequest, error: Exception, start_s: float) -> LaunchOutcome:
     reason = traceback.format_exception_only(error)[-1].strip()
-    message = f"At {request.node_job.devices} devices the launcher failed: {reason}"
+    message = f"At {things(request.node_job.devices, 'device')} the launcher failed: {reason}"
     return launcher_failed(message, start_s)

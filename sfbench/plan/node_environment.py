@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sfbench.common.errors import UsageError
+from sfbench.common.units import things
 from sfbench.plan.node_list import host_names
 from sfbench.plan.options import Settings
 
@@ -152,7 +153,8 @@ def _slurm(environment: Mapping[str, str]) -> _Found:
     if "SLURM_JOB_ID" in environment and not in_step:
         return _Found(
             nnodes=1,
-            note=f"Slurm has given {nnodes} nodes, but this is not under srun: this node alone is "
+            note=f"Slurm has given {things(nnodes, 'node')}, but this is not under srun: this "
+            "node alone is "
             "used. For all of them: srun sfbench sweep …",
         )
     _refuse_tasks(environment, nnodes)
@@ -174,7 +176,8 @@ def _refuse_tasks(environment: Mapping[str, str], nnodes: int) -> None:
     tasks = _number(environment, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
     if tasks is not None and tasks > nnodes:
         raise UsageError(
-            f"srun starts {tasks} of this command on {nnodes} nodes: sfbench starts the ranks of a "
+            f"srun starts {tasks} of this command on {things(nnodes, 'node')}: sfbench starts "
+            "the ranks of a "
             "node by itself. Use srun --ntasks-per-node=1."
         )
 

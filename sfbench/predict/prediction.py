@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sfbench.common.errors import UsageError
 from sfbench.common.schema import Interval, SweepResult
+from sfbench.common.units import things
 from sfbench.predict.extrapolate import (
     SHARED,
     WIDEST,
@@ -107,13 +108,15 @@ def _no_room(result: SweepResult, shared: bool, devices: int, nodes: int) -> str
         return None
     if result.device_type != "cpu" and devices > len(machine.gpus):
         return (
-            f"this machine has {len(machine.gpus)} GPUs: {devices} devices need a second one, and "
+            f"this machine has {things(len(machine.gpus), 'GPU')}: "
+            f"{things(devices, 'device')} need a second one, and "
             "the link between machines was not measured"
         )
     wanted = devices * machine.threads_per_device
     if result.device_type == "cpu" and (shared or wanted > machine.cores):
         return (
-            f"{devices} devices of {machine.threads_per_device} threads need {wanted} cores, and "
+            f"{things(devices, 'device')} of {things(machine.threads_per_device, 'thread')} "
+            f"need {things(wanted, 'core')}, and "
             f"this machine has {machine.cores}: devices would share cores, or need a second "
             "machine, whose link was not measured"
         )

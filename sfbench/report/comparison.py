@@ -10,6 +10,7 @@ from typing import Literal
 from sfbench.analyze.parts import PARTS, Part
 from sfbench.common import units
 from sfbench.common.schema import Interval, Point, SweepResult
+from sfbench.common.units import things
 from sfbench.plan.options import GateSettings
 
 _SAME = ("host", "cpu", "cores", "gpus", "threads_per_device", "torch", "backend")
@@ -103,7 +104,7 @@ def _summary(rows: Sequence[ComparedRow], *, same: bool) -> str:
     if not same:
         return "measured on two machines, or in two ways to scale: rates do not compare."
     said = [
-        f"{row.devices} device{'s' if row.devices > 1 else ''} {row.verdict}"
+        f"{things(row.devices, 'device')} {row.verdict}"
         + (f" ({row.rate_change})" if row.change is not None else "")
         for row in reversed(rows)
         if row.verdict != units.MISSING

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sfbench.common import units
 from sfbench.common.schema import Diagnosis, SweepResult
+from sfbench.common.units import things
 from sfbench.report.cause_words import CAUSES, MOST_FIGURES, CauseWords, words_of
 from sfbench.report.properties import Fact, evidence_facts, fact_text
 from sfbench.report.sentences import regain_points
@@ -113,7 +114,7 @@ def _raw(diagnosis: Diagnosis) -> dict[str, float | int | str | bool | None]:
 
 
 def _where(diagnosis: Diagnosis) -> str:
-    count = "1 device" if diagnosis.devices == 1 else f"{diagnosis.devices} devices"
+    count = things(diagnosis.devices, "device")
     rank = "" if diagnosis.rank is None else f", rank {diagnosis.rank}"
     return f"at {count}{rank}"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sfbench.analyze.losses import known_losses
 from sfbench.common import units
 from sfbench.common.schema import Point, SweepResult
+from sfbench.common.units import things
 from sfbench.report.cause_words import words_of
 from sfbench.report.sentences import MENTIONED, first_fix, regain_points
 
@@ -112,7 +113,9 @@ def _fix(result: SweepResult) -> FirstFix | None:
         return None
     worth = regain_points(units.points_interval(first.regain))
     rank = "" if first.rank is None else f", rank {first.rank}"
-    where = "of the step at 1 device" if first.devices == 1 else f"at {first.devices} devices"
+    where = (
+        "of the step at 1 device" if first.devices == 1 else f"at {things(first.devices, 'device')}"
+    )
     return FirstFix(
         title=words_of(first.id).title,
         worth=f"+{worth} {where}{rank}",
@@ -123,8 +126,8 @@ def _fix(result: SweepResult) -> FirstFix | None:
 def _machine(result: SweepResult) -> str:
     env = result.environment
     gpus = f"{len(env.gpus)} x {env.gpus[0]}" if env.gpus else "no GPU"
-    threads = f"{env.threads_per_device} thread{'s' if env.threads_per_device > 1 else ''}"
+    threads = things(env.threads_per_device, "thread")
     return (
-        f"Measured on {env.cpu} ({env.cores} cores, {gpus}), {threads} per device, "
+        f"Measured on {env.cpu} ({things(env.cores, 'core')}, {gpus}), {threads} per device, "
         f"torch {env.torch}, in {units.duration(result.duration_s)}."
     )

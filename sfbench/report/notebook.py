@@ -13,6 +13,7 @@ from sfbench.collect.result import load_result
 from sfbench.collect.result_folder import STEPS_NAME
 from sfbench.common.errors import MeasureError, ResultError
 from sfbench.common.schema import Point, RankResult, SweepResult
+from sfbench.common.units import things
 from sfbench.report.snippet import render_snippet
 
 _RANK = tuple(f.name for f in dataclasses.fields(RankResult))
@@ -35,9 +36,9 @@ class Results:
         point = next((p for p in self.result.points if p.devices == devices), None)
         if point is None:
             counts = ", ".join(str(p.devices) for p in self.result.points)
-            raise ResultError(f"no point at {devices} devices: {counts} were measured")
+            raise ResultError(f"no point at {things(devices, 'device')}: {counts} were measured")
         if point.status != "ok":
-            raise MeasureError(f"{devices} devices: {point.error}")
+            raise MeasureError(f"{things(devices, 'device')}: {point.error}")
         return point
 
     @cached_property

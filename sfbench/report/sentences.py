@@ -9,6 +9,7 @@ from sfbench.analyze.losses import is_told, losses
 from sfbench.analyze.parts import COMPUTE, PARTS, STRAGGLER, Part
 from sfbench.common import units
 from sfbench.common.schema import Diagnosis, Interval, Point, SweepResult, TimeShare
+from sfbench.common.units import things
 from sfbench.report.goodput import goodput_line
 from sfbench.report.result_rows import is_unknown, worst_point
 
@@ -95,7 +96,7 @@ def headline(result: SweepResult) -> str:
         return f"{_devices(failed[-1])} failed: only 1 device could be measured."
     if point.devices == 1:
         return "1 device measured: add device counts to see how it scales."
-    return f"{point.devices} devices{_reached(point, point.efficiency)}"
+    return f"{things(point.devices, 'device')}{_reached(point, point.efficiency)}"
 
 
 def _reached(point: Point, efficiency: Interval) -> str:
@@ -122,7 +123,8 @@ def oversubscribed(result: SweepResult) -> tuple[str, ...]:
     threads = result.environment.threads_per_device
     each = f", {threads} for each device" if threads > 1 else ""
     return (
-        f"Oversubscribed: devices share {result.environment.cores} cores{each}. The most that a "
+        f"Oversubscribed: devices share {things(result.environment.cores, 'core')}{each}. The "
+        "most that a "
         f"job which keeps its cores busy can reach: {', '.join(limits)} devices.",
     )
 
@@ -246,7 +248,9 @@ def diagnosis_line(diagnosis: Diagnosis) -> str:
     regain = units.points_interval(diagnosis.regain)
     if diagnosis.devices == 1:  # whose efficiency is 1 by definition
         return f"{diagnosis.id}{rank}, {regain_points(regain)} of the step at 1 device"
-    return f"{diagnosis.id}{rank}, +{regain_points(regain)} at {diagnosis.devices} devices"
+    return (
+        f"{diagnosis.id}{rank}, +{regain_points(regain)} at {things(diagnosis.devices, 'device')}"
+    )
 
 
 def regain_points(text: str) -> str:
@@ -267,4 +271,4 @@ def _failures(result: SweepResult) -> Iterator[str]:
 
 
 def _devices(point: Point) -> str:
-    return "1 device" if point.devices == 1 else f"{point.devices} devices"
+    return things(point.devices, "device")

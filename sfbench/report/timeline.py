@@ -17,6 +17,7 @@ import pandas as pd
 from sfbench.analyze.stretch import parts_of
 from sfbench.common.errors import ResultError
 from sfbench.common.schema import Point, StretchPart, SweepResult
+from sfbench.common.units import things
 
 NEEDED = (
     "host_s", "between_s", "forward_began_s", "forward_ended_s", "update_ended_s", "stall_s",
@@ -68,7 +69,7 @@ def trace(result: SweepResult, steps: pd.DataFrame) -> Mapping[str, Any]:
 
 
 def _names(result: SweepResult, point: Point, launch: int) -> Iterator[TraceEvent]:
-    title = f"{result.name}: {point.devices} devices, launch {launch}"
+    title = f"{result.name}: {things(point.devices, 'device')}, launch {launch}"
     yield {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": title}}
     for rank in point.ranks:
         name = f"rank {rank.rank} ({rank.device})"

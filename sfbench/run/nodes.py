@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sfbench.common.errors import MeasureError, UsageError
 from sfbench.common.schema import RankJob
+from sfbench.common.units import things
 from sfbench.guard.scratch import scratch
 from sfbench.launch.local import LocalLauncher
 from sfbench.launch.meeting import CLOCK, FAILURE, LOST_S, Meeting, NodeLostError, launch_prefix
@@ -199,7 +200,8 @@ class _FirstNode:
         host = self._hosts.get(node)
         name = f"node {node}" + (f" ({host})" if host else "")
         message = (
-            f"At {node_job.devices} devices {name} is lost: {self._meeting.why_lost(node)}. "
+            f"At {things(node_job.devices, 'device')} {name} is lost: "
+            f"{self._meeting.why_lost(node)}. "
             "What was measured before is kept."
         )
         return LaunchError(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sfbench.common.schema import Diagnosis
+from sfbench.common.units import things
 from sfbench.protocol.changes import Argument
 from sfbench.tuning.job_facts import JobFacts, number
 from sfbench.tuning.tried import Candidate, TriedSettings
@@ -87,7 +88,8 @@ def cores_set_the_limit(facts: JobFacts) -> str:
         return ""
     wanted = feeding.devices * (feeding.fetch_cpu_s + feeding.training_cpu_s) / feeding.memory_s
     return (
-        f"Cores set the limit: loading and training {facts.devices} devices without waiting would "
+        f"Cores set the limit: loading and training {things(facts.devices, 'device')} without "
+        "waiting would "
         f"keep {wanted:.1f} cores busy, and there are {facts.cores}. No number of "
         "workers mends that: lighten the transform, or decode and resize ahead of time."
     )

@@ -16,6 +16,7 @@ from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.errors import InterruptedSweep, MeasureError, ResultError, ScriptError
 from sfbench.common.plain_text import plain_values
 from sfbench.common.schema import LADDER, Point, SweepResult
+from sfbench.common.units import things
 from sfbench.guard.scratch import is_kept, keep, new_scratch
 from sfbench.launch.local import LocalLauncher
 from sfbench.plan.machine import Machine
@@ -132,9 +133,11 @@ def tuned_point(result: SweepResult, devices: int) -> Point:
     point = next((p for p in result.points if p.devices == devices), None)
     if point is None:
         counts = ", ".join(str(p.devices) for p in result.points) or "none"
-        raise ResultError(f"{result.name}: no point at {devices} devices (it has {counts})")
+        raise ResultError(
+            f"{result.name}: no point at {things(devices, 'device')} (it has {counts})"
+        )
     if point.status != "ok" or point.step_s is None:
-        message = point.error or f"no step was measured at {devices} devices"
+        message = point.error or f"no step was measured at {things(devices, 'device')}"
         raise ScriptError(message) if point.script_fault else MeasureError(message)
     return point
 

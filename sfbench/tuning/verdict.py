@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sfbench.common.schema import SweepResult
+from sfbench.common.units import things
 from sfbench.plan.sweep_plan import Target
 from sfbench.tuning.best_set import joined, joined_prediction, lines_to_change
 from sfbench.tuning.board import Board, Standing
@@ -138,7 +139,7 @@ def _verdict(story: Story, trials: Sequence[Trial], best: BestSet | None) -> Tun
 
 
 def _headline(story: Story, verdict: TuneVerdict, best: BestSet | None) -> str:
-    at = f"at {story.facts.devices} device{'s' if story.facts.devices > 1 else ''}"
+    at = f"at {things(story.facts.devices, 'device')}"
     if best is not None:
         return f"{gained(best.gain)} samples/s {at} with {best.settings}."
     if verdict == "nothing-helps":

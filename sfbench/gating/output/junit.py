@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
+from sfbench.common.units import things
 from sfbench.gating.gate_report import GateReport
 from sfbench.gating.output.gate_rows import rows
 
@@ -16,7 +17,9 @@ def render_junit(report: GateReport) -> str:
     """One suite with one test case. Not decided and not touched are skipped, with the text."""
     case = ET.Element(
         "testcase",
-        name=_fit(f"{report.target} at {report.devices} devices against {report.against}"),
+        name=_fit(
+            f"{report.target} at {things(report.devices, 'device')} against {report.against}"
+        ),
         classname="sfbench.gate",
         time=f"{report.duration_s:.3f}",
     )

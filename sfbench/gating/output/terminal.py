@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from sfbench.common import units
+from sfbench.common.units import things
 from sfbench.gating.gate_report import GateReport, Verdict
 from sfbench.gating.output.gate_rows import GateRow, rows
 from sfbench.gating.output.words import TITLES, calibrated, rate
@@ -40,7 +41,8 @@ def render_calibration(found: Calibration, width: int) -> str:
     pairs = len({slot.pair for slot in found.slots})
     margin = units.percent(found.margin)
     lines = [
-        f"{pairs} A/A pairs of {found.fingerprint.target} at {found.fingerprint.devices} devices, "
+        f"{pairs} A/A pairs of {found.fingerprint.target} at "
+        f"{things(found.fingerprint.devices, 'device')}, "
         f"{units.duration(found.pair_s)} each.",
         f"At a margin of {margin} and a budget of {found.budget_s:.0f} s:",
         f"  false FAIL    {rate(found.false_fail)}",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sfbench.analyze.measured import SAME_BATCH
 from sfbench.analyze.parts import COMMUNICATION, COMPUTE, DATA, PARTS, Part
 from sfbench.common import units
+from sfbench.common.units import things
 from sfbench.gating.calibration_files import OLD_DAYS
 from sfbench.gating.gate_report import CalibrationNote, GateReport, Rate, SideReport, Verdict
 from sfbench.gating.statistics.decision import CONFIRM_PAIRS, LOOKS, MIN_VALUES
@@ -110,7 +111,7 @@ def _names(paths: Sequence[str]) -> str:
 
 
 def _devices(count: int) -> str:
-    return "1 device" if count == 1 else f"{count} devices"
+    return things(count, "device")
 
 
 def _interval(report: GateReport) -> str:
@@ -180,7 +181,8 @@ def _needed(report: GateReport, unsettled: Mapping[Asked, int | None]) -> str:
         )
     look = next(look for look in LOOKS if look >= report.pairs_needed)
     return (
-        f"With noise like this about {report.pairs_needed} pairs are needed: give --budget "
+        f"With noise like this about {things(report.pairs_needed, 'pair')} are needed: give "
+        "--budget "
         f"{_budget(report, look)}, another {easier}, or a quieter machine."
     )
 
@@ -191,7 +193,7 @@ def _budget(report: GateReport, pairs: int) -> str:
 
 
 def _pairs(count: int) -> str:
-    return "1 pair" if count == 1 else f"{count} pairs"
+    return things(count, "pair")
 
 
 def _floor(report: GateReport) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sfbench.common.units import things
 from sfbench.probe.device import mismatch
 
 SHARE_OF_GRADIENTS = 0.5
@@ -81,7 +82,8 @@ def _no_group(facts: Sequence[RankFacts], world_size: int) -> Refusal | None:
     if without:
         return Refusal(
             kind="no-process-group",
-            message=f"{world_size} ranks made optimizer updates, but rank {without[0]} never "
+            message=f"{things(world_size, 'rank')} made optimizer updates, but rank "
+            f"{without[0]} never "
             "called torch.distributed.init_process_group: these are independent copies, not one "
             "job. Start the group before the model is made and wrap the model in "
             "DistributedDataParallel.",
@@ -123,8 +125,9 @@ def _independent(facts: Sequence[RankFacts]) -> Refusal | None:
     seen = "their weights differ" if not equal_weights else "they train on the same batches"
     return Refusal(
         kind="not-wrapped",
-        message=f"{len(facts)} ranks made optimizer updates without exchanging gradients "
-        f"({first.collective_bytes} bytes per step in collectives, {first.gradient_bytes} bytes of "
+        message=f"{things(len(facts), 'rank')} made optimizer updates without exchanging gradients "
+        f"({things(first.collective_bytes, 'byte')} per step in collectives, "
+        f"{things(first.gradient_bytes, 'byte')} of "
         f"gradients; {seen}): independent copies, not one job. Wrap the model in "
         "DistributedDataParallel and call the wrapper, not its .module.",
     )
