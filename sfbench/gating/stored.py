@@ -43,9 +43,8 @@ def stored_base(result: SweepResult, devices: int) -> Stored:
     rates = _medians(result.name, [launch.blocks for launch in point.launches])
     if len(rates) < MIN_VALUES:
         raise ResultError(
-            f"{result.name}: {things(len(rates), 'launch')} at {things(devices, 'device')} "
-            "say nothing of noise. "
-            "Make it with `sfbench gate record`."
+            f"{result.name}: {things(len(rates), 'launch')} at {things(devices, 'device')}, "
+            "too few to tell noise. Make it with `sfbench gate record`."
         )
     return Stored(
         name=result.name,

@@ -39,7 +39,7 @@ def test_a_launch_that_failed_has_no_record() -> None:
 def test_a_damaged_record_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "record.npz"
     path.write_bytes(content)
-    with pytest.raises(MeasureError, match=r"2 devices, round 1: .*record\.npz cannot be read"):
+    with pytest.raises(MeasureError, match=r"2 devices, round 2: .*record\.npz cannot be read"):
         read_launch(launch_plan(3, 2, 1), replace(outcome(), record=path))
 
 

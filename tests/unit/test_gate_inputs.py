@@ -136,7 +136,7 @@ def test_a_stored_result_becomes_a_base() -> None:
         (replace(eight(), devices=4), "no point at 8 devices"),
         (replace(eight(), status="failed", error="rank 3 died\nmore"), "no figure: rank 3 died$"),
         (replace(eight(), steps_measured=0), "no step was measured"),
-        (replace(eight(), launches=(launch(0, 1.0),)), "1 launches at 8 devices say nothing"),
+        (replace(eight(), launches=(launch(0, 1.0),)), "1 launch at 8 devices, too few"),
         (without_control(eight()), "the cached rung was not measured"),
     ],
 )

@@ -64,10 +64,12 @@ def test_threads_are_fixed_and_gpus_hidden_from_cpu_ranks(
 
     changed = {name: value for name, value in fixed.items() if os.environ.get(name) != value}
     assert fixed["CUDA_VISIBLE_DEVICES"] == gpus
+    others = {"HIP_VISIBLE_DEVICES": "-1", "ONEAPI_DEVICE_SELECTOR": "*:cpu"}
     assert {**changed, "CUDA_VISIBLE_DEVICES": gpus} == {
         "OMP_NUM_THREADS": "3",
         "MKL_NUM_THREADS": "3",
         "CUDA_VISIBLE_DEVICES": gpus,
+        **(others if device_type == "cpu" else {}),
     }
 
 

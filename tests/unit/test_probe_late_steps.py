@@ -112,9 +112,10 @@ def test_only_a_late_step_is_looked_at() -> None:
     assert [(one.rank, one.step, one.kind) for one in found] == [(3, 30, "other")]
 
 
-def test_a_long_forward_and_backward_is_not_looked_at() -> None:
+@pytest.mark.parametrize("cell", ["in_backward", "stepping"])
+def test_a_long_backward_or_update_is_not_looked_at(cell: str) -> None:
     pulse = Pulse([0.0] * 10)
-    pulse.in_step = 1.0
+    setattr(pulse, cell, True)
     late = LateSteps(0, pulse, CallSite(str(Path(__file__).parent)), lambda: 5)
     late.start()
     time.sleep(4 * LOOK_EVERY_S)
