@@ -24,13 +24,13 @@ check: $(STAMP)  ## Format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Two files at a time: tests with real ranks wait more than they work. In the order of the folders,
+# Three files at a time on two cores: tests with real ranks wait more than they work. In the order of the folders,
 # so that the many short ones come last and no core is idle. Below a short folder, since torch puts
 # sockets into temporary ones, and a socket's path has at most 107 characters. What fails is run once
 # more, and both are said: real ranks on a shared machine meet what no test is about.
 test: $(STAMP)  ## All tests but the slow ones, in less than 10 minutes on 2 cores
 	@base=$$(mktemp -d /tmp/sft.XXXXXX) && \
-	  { $(BIN)/pytest -m "not slow and not frameworks" -n 2 --dist loadfile --no-loadscope-reorder --reruns 1 -rR --basetemp=$$base/t $(ARGS); code=$$?; \
+	  { $(BIN)/pytest -m "not slow and not frameworks" -n 3 --dist loadfile --no-loadscope-reorder --reruns 1 -rR --basetemp=$$base/t $(ARGS); code=$$?; \
 	    rm -rf $$base; exit $$code; }
 
 test-frameworks: $(FRAMEWORKS)  ## Scripts of Trainer, accelerate, Lightning and others, installed first

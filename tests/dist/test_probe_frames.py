@@ -146,7 +146,7 @@ OF_EACH = {
     "two optimizers": 9, "two models": 11,
     "accumulation": 10,
     # The update that ends a step is not known before it is summed up.
-    "two updates": 53,
+    "two updates": 62,
 }  # fmt: skip
 """Frames of each shape of loop: two for a batch, two for forward and backward, two for an update."""
 
