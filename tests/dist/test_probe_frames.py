@@ -145,8 +145,7 @@ OF_EACH = {
     # A scheduler is waited for that steps the other optimizer, at the end of an epoch perhaps.
     "two optimizers": 9, "two models": 11,
     "accumulation": 10,
-    # The update that ends a step is not known before it is summed up.
-    "two updates": 62,
+    "two updates": 29,
 }  # fmt: skip
 """Frames of each shape of loop: two for a batch, two for forward and backward, two for an update."""
 

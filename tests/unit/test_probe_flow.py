@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sfbench.probe.hooks.events import Excluded, Fetch, Forward, Update
 from sfbench.probe.loop.discovery import Loop
@@ -185,6 +187,34 @@ def test_two_forwards_and_updates_on_one_batch_are_one_step() -> None:
             script.forward()
             script.update()
     assert script.steps == [StepEnd(3.0 * n, 0.5, 0.0, 8, 1, 2.0, 0.5) for n in range(1, 6)]
+
+
+@given(st.lists(st.sampled_from(["step", "fetch", "forward", "update", "settle"])))
+@pytest.mark.parametrize("loader", [True, False])
+def test_several_updates_a_step_end_at_once_where_they_do_if_summed_up(
+    loader: bool, then: list[str]
+) -> None:
+    # GIVEN a loop of two updates a step, with and without a loader
+    one, other = Script(), Script()
+    for script in (one, other):
+        for _ in range(6):
+            for act in (*[script.fetch] * loader, script.forward, script.update, script.forward):
+                act()
+            script.update()
+        assert script.loops[0].updates_per_step == (2 if loader else 1)
+    # WHEN anything comes, and one of them sums up all along
+    for act in then:
+        for script in (one, other):
+            if act == "late":
+                script.flow.elsewhere.append(Fetch("train", 0.0, 0.1, 8, False, True))
+            elif act == "settle":
+                script.flow.settle()
+            else:
+                getattr(script, act)()
+        other.flow.settle()
+        # THEN steps end at the same updates
+        assert one.flow.ended == other.flow.ended
+    assert one.steps == other.steps
 
 
 def test_batches_fetched_ahead_across_the_end_of_an_epoch_all_count() -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from sfbench.probe.hooks.events import Event, Excluded, Fetch, Forward, Met, Update
 from sfbench.probe.loop.discovery import Loop, enough, find_loop
 from sfbench.probe.loop.own_time import HostTimes, Span, inside
+from sfbench.probe.loop.step_ends import updates_in_step
 
 UPDATES_ASTRAY = 48
 """After so many updates by others alone, the optimizer that ended steps is no longer in use."""
@@ -163,14 +164,11 @@ class Flow:
             self.elsewhere.append(event)
         elif self._is_plain(event):
             self.later.append(event)
-        elif (
-            isinstance(event, Update)
-            and event.key == self.anchor
-            and not (event.late or self.foreign or self.elsewhere)
-        ):
+        elif (ends := self._ends_step(event)) is not None:
             self.later.append(event)
-            self.ended += 1
-            self._on_end()
+            if ends:
+                self.ended += 1
+                self._on_end()
         else:
             self._at_once(event)
 
@@ -179,6 +177,18 @@ class Flow:
         if isinstance(event, Fetch):
             return event.key in self.ordinary and event.grad and not event.started
         return isinstance(event, Forward)
+
+    def _ends_step(self, event: Event) -> bool | None:
+        """Whether an update ends a step; None: that is not known before it is summed up."""
+        loop = self.loop
+        assert loop is not None
+        odd = self.foreign or self.elsewhere or self.apart
+        if type(event) is not Update or event.key != loop.anchor or event.late or odd:
+            return None
+        if loop.updates_per_step == 1:
+            return True
+        made = updates_in_step(self.later, loop, self._updates, self._since_update) + 1
+        return made % loop.updates_per_step == 0
 
     def settle(self) -> None:
         """Sum up all events so far."""
