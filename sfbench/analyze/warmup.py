@@ -56,9 +56,9 @@ def label_warmup(steps: pd.DataFrame, job: pd.DataFrame) -> Labelled:
     """Label as warmup the first blocks that are slower than the rest, and name what has a trend.
 
     ``steps``: the step frame; ``job``: ``job_steps`` of it. Looks at the job's step times on the
-    ``train`` rung by block; all steps before the first block that stays, on whatever rung, become
-    warmup. Launches of a device count are unsteady if a trend of more than ``SETTLED_WITHIN``
-    remains that they have in common, significant at ``TREND_P``.
+    ``train`` rung by block; if some are too slow, all steps before the first block that stays, on
+    whatever rung, become warmup. Launches of a device count are unsteady if a trend of more than
+    ``SETTLED_WITHIN`` remains that they have in common, significant at ``TREND_P``.
     """
     first_block: dict[int, int] = {}
     unsteady: list[int] = []
@@ -73,7 +73,9 @@ def label_warmup(steps: pd.DataFrame, job: pd.DataFrame) -> Labelled:
         else:
             restless += [one.index for one in launches if _moves(one.log_step_s[cut:])]
         for one in launches:
-            first_block[one.index] = one.blocks[min(cut, len(one.blocks) - 1)]
+            # What other rungs measured before the first train block is no warmup for being first:
+            # a short launch has one cycle, and the order of its rungs is drawn.
+            first_block[one.index] = one.blocks[cut] if cut else 0
     return Labelled(
         steps=_with_label(steps, first_block),
         job=_with_label(job, first_block),

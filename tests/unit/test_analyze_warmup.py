@@ -43,6 +43,20 @@ def wandering(rng: np.random.Generator, length: int, rho: float, sd: float = 0.1
     return answer
 
 
+@pytest.mark.parametrize("launches", [1, 6])
+def test_rungs_that_come_before_train_are_no_warmup_for_that(launches: int) -> None:
+    # GIVEN short launches of one cycle, whose train block comes last
+    tables = [StepTable(2) for _ in range(launches)]
+    for table in tables:
+        table.warmup(3).block("cached", [1.0] * 4, cycle=0)
+        table.solo([1.0, 1.0], cycle=0).block("unsynced", [1.0] * 4, cycle=0)
+        table.block("train", [1.0] * 8, cycle=0)
+    found = label(*(measured(index, table) for index, table in enumerate(tables)))
+    # THEN only what came before the first block is warmup
+    assert found.steps["warmup"].sum() == 2 * 3 * launches
+    assert not found.job["warmup"].any()
+
+
 def test_all_rungs_before_the_cut_are_warmup() -> None:
     # GIVEN a first cycle in which everything is slow
     table = StepTable(2)
