@@ -41,6 +41,11 @@ from sfbench.protocol import record_file
 from sfbench.protocol.evidence import RankEvidence
 from sfbench.protocol.records import NODE_ADDRESS
 
+GROUP_AGAIN = (
+    "the script ends its process group and opens another one: measured is what it trained before"
+)
+"""Whether it trains another model then is not looked at."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPayload:
@@ -256,6 +261,12 @@ def note_next_training(state: State) -> None:
     folder = Path(state.job.launch_dir)
     if state.rank == 0 and state.updates.made_since and state.loop_info is not None:
         record_file.add_note(folder, one_of_several(state.loop_info.parameters, 0))
+
+
+def note_group_again(state: State) -> None:
+    """The record is written, and the script opens a group again: who is not parked adds that."""
+    if state.rank == max(0, state.command.turn):
+        record_file.add_note(Path(state.job.launch_dir), GROUP_AGAIN)
 
 
 def one_of_several(measured: int, following: int) -> str:

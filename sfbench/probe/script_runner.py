@@ -78,7 +78,7 @@ def rank_main(job: RankJob) -> None:
 
 def _install(session: Session, job: RankJob, world_size: int) -> None:
     session.install()
-    GroupHooks(session.script_ended).install(session.taps)
+    GroupHooks(session.script_ended, session.group_opened).install(session.taps)
     wanted = job.probe.global_batch
     if wanted is not None:
         if wanted % world_size:

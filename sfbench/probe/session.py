@@ -349,6 +349,12 @@ class Session(State):
         if not self.finished:
             script_ended(self, self.recorder.sync_points.ended, self.finish_early)
 
+    def group_opened(self) -> None:
+        """The script opens a process group: not all ranks need be there for another one."""
+        if self.finished:
+            closing.note_group_again(self)
+            leave_at_once(0)
+
     def finish_early(self) -> None:
         """The script has ended before the measurement was over: all ranks come here."""
         self.finish(ended_early=True)

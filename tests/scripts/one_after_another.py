@@ -1,6 +1,7 @@
 # shape: one model is trained, then a larger one on larger batches
 # samples: 8
 # fetches: 1
+import sys
 import time
 
 import torch
@@ -29,4 +30,7 @@ def train(width, batch, steps):
 
 dist.init_process_group("gloo")
 train(64, 8, 300)
+if "leaves" in sys.argv:
+    dist.destroy_process_group()
+    dist.init_process_group("gloo")
 train(256, 32, 100_000)

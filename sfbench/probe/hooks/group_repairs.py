@@ -23,18 +23,39 @@ _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 class GroupHooks:
     """Taps how the script starts and ends its process group and its own ranks."""
 
-    def __init__(self, before_destroy: Callable[[], None]) -> None:
+    def __init__(self, before_destroy: Callable[[], None], before_init: Callable[[], None]) -> None:
         self._before_destroy = before_destroy
+        self._before_init = before_init
 
     def install(self, taps: Taps) -> None:
         """Patch init_process_group, destroy_process_group, multiprocessing.spawn and exec."""
-        taps.wrap(dist, "init_process_group", _around_init)
+        taps.wrap(dist, "init_process_group", self._around_init)
         taps.wrap(dist, "destroy_process_group", self._around_destroy)
         taps.wrap(mp, "spawn", _refuse_spawn)
         if NODE_ADDRESS in os.environ:
             taps.wrap(import_module(_RENDEZVOUS), "_create_c10d_store", _around_store)
         for name in ("execv", "execve"):
             taps.wrap(os, name, _refuse_exec)
+
+    def _around_init(self, original: Any) -> Any:
+        """env:// shares the launcher's store, as under torchrun; a tcp:// of the script's does not.
+
+        The variable that says so may be set only meanwhile: it makes tcp:// hang.
+        """
+
+        def init_process_group(
+            backend: Any = None, init_method: str | None = None, *args: Any, **kwargs: Any
+        ) -> Any:
+            self._before_init()
+            own = (init_method or "env://").startswith("env://") and kwargs.get("store") is None
+            if own:
+                os.environ[_AGENT_STORE] = "True"
+            try:
+                return original(backend, init_method, *args, **kwargs)
+            finally:
+                os.environ.pop(_AGENT_STORE, None)
+
+        return init_process_group
 
     def _around_destroy(self, original: Any) -> Any:
         def destroy_process_group(group: Any = None) -> None:
@@ -44,26 +65,6 @@ class GroupHooks:
             original(group)
 
         return destroy_process_group
-
-
-def _around_init(original: Any) -> Any:
-    """env:// shares the launcher's store, as under torchrun; a tcp:// of the script's does not.
-
-    The variable that says so may be set only meanwhile: it makes tcp:// hang.
-    """
-
-    def init_process_group(
-        backend: Any = None, init_method: str | None = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        own = (init_method or "env://").startswith("env://") and kwargs.get("store") is None
-        if own:
-            os.environ[_AGENT_STORE] = "True"
-        try:
-            return original(backend, init_method, *args, **kwargs)
-        finally:
-            os.environ.pop(_AGENT_STORE, None)
-
-    return init_process_group
 
 
 def _around_store(original: Any) -> Any:
