@@ -167,7 +167,6 @@ if os.environ["RANK"] == "1":
 """
 
 
-@pytest.mark.slow
 def test_code_that_one_rank_alone_imports_counts(repo: Path) -> None:
     (repo / "train.py").write_text(ON_RANK_1.format("") + (repo / "train.py").read_text())
     (repo / "only_here.py").write_text("COUNT = 1\n")

@@ -41,7 +41,6 @@ def test_either_a_target_or_a_module_is_given() -> None:
         assert said in done.stderr
 
 
-@pytest.mark.slow
 def test_a_package_is_swept(tmp_path: Path) -> None:
     words = ["sweep", "-m", "packaged", "--devices", "1,2", "--seconds", "2", "--no-report"]
     words += ["--output", str(tmp_path), "--name", "m", "--json", "--", "--epochs", "500"]
