@@ -110,12 +110,9 @@ def _ended_early(point: MeasuredPoint) -> Iterator[str]:
     if ended:
         yield (
             f"the script ended by itself before the measuring time was used, in {ended} of "
-            f"{_launches(len(point.launches))}: give it more epochs or data for a narrower interval"
+            f"{units.things(len(point.launches), 'launch')}: give it more epochs or data for a "
+            "narrower interval"
         )
-
-
-def _launches(count: int) -> str:
-    return "1 launch" if count == 1 else f"{count} launches"
 
 
 def _notes(point: MeasuredPoint) -> Iterator[str]:
