@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from sfbench.common.schema import RankFailure, RankJob
 from sfbench.probe.hooks.group_repairs import GroupHooks
 from sfbench.probe.hooks.taps import Taps
 from sfbench.protocol import record_file
 from sfbench.protocol.heartbeat import Heartbeat
-from sfbench.common.schema import RankFailure, RankJob
 
 RANK = "RANK"
 
@@ -223,7 +223,7 @@ def _rank() -> int:
 def _join_group() -> None:
     """As the probe does it: the agent's store serves one env:// rendezvous."""
     taps = Taps()
-    GroupHooks(lambda: None).install(taps)
+    GroupHooks(before_destroy=lambda: None, before_init=lambda: None).install(taps)
     dist.init_process_group("gloo")
     taps.restore()
 

@@ -9,16 +9,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from sfbench.common.schema import STEP_COLUMNS, LaunchRecord, ProbeOptions, RankJob
 from sfbench.launch.local import LocalLauncher
 from sfbench.launch.outcome import LaunchOutcome, Progress
 from sfbench.plan.sweep_plan import NodeJob
 from sfbench.protocol import record_file
-from sfbench.common.schema import STEP_COLUMNS, LaunchRecord, ProbeOptions, RankJob
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
-SMALL = ProbeOptions(
-    rungs=("train",), seconds=0.4, warmup_steps=10, block_s=0.1, allow_saves=True
-)
+SMALL = ProbeOptions(rungs=("train",), seconds=0.4, warmup_steps=10, block_s=0.1, allow_saves=True)
 """What scripts write stays: it tells how far they came."""
 GUARDED = replace(SMALL, allow_saves=False)
 TIMEOUT_S = 60.0

@@ -20,12 +20,12 @@ import psutil
 import pytest
 from torch.distributed import TCPStore
 
+from sfbench.common.schema import RankJob
 from sfbench.launch.local import LocalLauncher
 from sfbench.launch.outcome import LaunchError, LaunchOutcome, Progress
+from sfbench.launch.servers import FEWEST, servers_for
 from sfbench.plan.sweep_plan import NodeJob
 from sfbench.protocol import record_file
-from sfbench.common.schema import RankJob
-from sfbench.launch.servers import FEWEST, servers_for
 
 HERE = Path(__file__).parent
 ENTRY = "entries:dispatch"
@@ -453,7 +453,7 @@ def test_nothing_outlives_the_command_line_process(number: signal.Signals, tmp_p
 def port() -> Iterator[int]:
     """Where nodes meet."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    yield store.port
+    yield store.port  # noqa: PT022 - it holds the store until the test ends
 
 
 def test_two_nodes_run_one_job_and_the_next(tmp_path: Path, port: int) -> None:

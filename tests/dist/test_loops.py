@@ -81,9 +81,8 @@ def test_loop(run_script: Runner, script: str) -> None:
 ON_ALL_RUNGS = (
     "accumulate_no_sync.py", "apart_collectives.py", "data_pass.py", "gan.py", "grad_scaler.py",
     "n_critic.py", "optimizer_anew.py", "own_iterator.py", "static_graph.py", "stepped_twice.py",
-    "sync_batchnorm.py",
-    "single_samples.py", "step_of_a_base.py", "thread_prefetch.py", "train_accuracy.py", "unused_parameters.py", "validation_rank0.py",
-    "zip_range.py",
+    "single_samples.py", "step_of_a_base.py", "sync_batchnorm.py", "thread_prefetch.py",
+    "train_accuracy.py", "unused_parameters.py", "validation_rank0.py", "zip_range.py",
 )  # fmt: skip
 RUNGS: tuple[Rung, ...] = ("train", "cached", "unsynced", "solo")
 
@@ -183,7 +182,9 @@ def test_a_closure_is_no_part_of_the_update(run_script: Runner) -> None:
     phases = {name: run.column(name)[1:] for name in ("step_s", "forward_s", "update_s")}
     assert (phases["forward_s"] >= 0.004).all(), run.story
     assert np.median(phases["update_s"]) < 0.001, run.story
-    rest = phases["step_s"] - phases["forward_s"] - phases["update_s"] - run.column("data_wait_s")[1:]
+    rest = (
+        phases["step_s"] - phases["forward_s"] - phases["update_s"] - run.column("data_wait_s")[1:]
+    )
     assert (rest >= 0.002).all(), run.story
 
 

@@ -58,9 +58,11 @@ def node(
     try:
         yield Node(folder=folder, process=process)
     finally:
-        for each in [*psutil.Process(process.pid).children(recursive=True)] if (
-            process.poll() is None
-        ) else []:
+        for each in (
+            [*psutil.Process(process.pid).children(recursive=True)]
+            if (process.poll() is None)
+            else []
+        ):
             each.kill()
         process.kill()
         process.communicate()
@@ -135,7 +137,7 @@ def test_a_node_that_never_comes_is_a_failed_point_and_the_rest_is_measured(
     with node(tmp_path / "a", 0, endpoint, "--timeout=5", "--json") as first:
         code, out, err = first.end()
 
-    assert code == 4 or code == 5, err
+    assert code in {4, 5}, err
     one, two = json.loads(out)["points"]
     assert (one["status"], two["status"]) == ("ok", "failed")
     assert "node 1" in two["error"]

@@ -133,9 +133,7 @@ def one_rank(tmp_path: Path) -> Iterator[Path]:
 
 
 def session_of(folder: Path, rungs: tuple[Rung, ...]) -> Session:
-    options = ProbeOptions(
-        rungs=rungs, seconds=1e9, precision=1e-12, warmup_steps=10, block_s=1e9
-    )
+    options = ProbeOptions(rungs=rungs, seconds=1e9, precision=1e-12, warmup_steps=10, block_s=1e9)
     job = RankJob(script=__file__, launch_dir=str(folder), probe=options)
     return Session(job, rank=0, local_rank=0, world_size=1, heartbeat=Heartbeat(folder, 0))
 
@@ -147,7 +145,7 @@ OF_EACH = {
     "accumulation": 10,
     "two updates": 29,
 }  # fmt: skip
-"""Frames of each shape of loop: two for a batch, two for forward and backward, two for an update."""
+"""Frames of each shape of loop: two each for a batch, for forward and backward, for an update."""
 
 
 @pytest.mark.parametrize("kind", OF_EACH)

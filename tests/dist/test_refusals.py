@@ -9,8 +9,8 @@ import pytest
 import torch
 from harness import GUARDED, SCRIPTS, SMALL, Run, Runner
 
-from sfbench.launch.outcome import LaunchError
 from sfbench.common.schema import LADDER
+from sfbench.launch.outcome import LaunchError
 
 
 def refusal(run: Run) -> LaunchError:

@@ -155,7 +155,8 @@ RUN_AXE = """<script>
 document.querySelectorAll("details").forEach((d) => (d.open = true));
 axe.run().then((found) => {
   document.body.dataset.axe = found.violations
-    .map((v) => v.id + ": " + v.nodes.map((n) => n.html.slice(0, 80)).join(" | ")).join("; ") || "clean";
+    .map((v) => v.id + ": " + v.nodes.map((n) => n.html.slice(0, 80)).join(" | "))
+    .join("; ") || "clean";
 });
 </script>"""
 
@@ -199,7 +200,11 @@ def test_hostile_names_neither_run_nor_widen_the_page(tmp_path: Path) -> None:
     frame.write_text(FRAME.format(width=360))
 
     shown = browse(
-        frame, tmp_path, "--allow-file-access-from-files", "--virtual-time-budget=10000", "--dump-dom"
+        frame,
+        tmp_path,
+        "--allow-file-access-from-files",
+        "--virtual-time-budget=10000",
+        "--dump-dom",
     )
 
     found = re.search(r'data-page="(\d+)/(\d+)"', shown.dom)

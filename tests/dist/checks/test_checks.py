@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sfbench.collect.frames import read_launch
 from sfbench.checks import CHECKS, run_checks
 from sfbench.checks.facts import LaunchFacts, launch_facts
+from sfbench.collect.frames import read_launch
+from sfbench.common.schema import CheckResult, ProbeOptions, RankJob
 from sfbench.launch.local import LocalLauncher
 from sfbench.plan.sweep_plan import LaunchPlan, NodeJob
 from sfbench.plan.targets import resolve_target
-from sfbench.common.schema import CheckResult, ProbeOptions, RankJob
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SECONDS = 1.0

@@ -19,7 +19,11 @@ if variant == "one_log":
 elif variant == "own_names":
     log.addHandler(logging.FileHandler(out / f"train-{job.RANK}.log"))
 if variant == "temporary":
-    for make in (tempfile.NamedTemporaryFile, tempfile.TemporaryFile, tempfile.SpooledTemporaryFile):
+    for make in (
+        tempfile.NamedTemporaryFile,
+        tempfile.TemporaryFile,
+        tempfile.SpooledTemporaryFile,
+    ):
         with make() as scratch:
             scratch.write(b"of this rank alone")
     with tempfile.TemporaryDirectory() as folder:

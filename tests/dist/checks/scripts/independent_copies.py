@@ -1,4 +1,7 @@
-"""Variants: no_group, not_wrapped, around, second_model, apart | flattened, sharded, joined, diverged."""
+"""Variants: no_group, not_wrapped, around, second_model, apart.
+
+Those that are right: flattened, sharded, joined, diverged.
+"""
 
 import math
 import sys
