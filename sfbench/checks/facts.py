@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common import units
 from sfbench.common.schema import STEP_COLUMNS, CheckResult, Point
 from sfbench.protocol.evidence import Loader, RankEvidence
 
@@ -91,8 +92,11 @@ def _samples(steps: npt.NDArray[np.float64] | None) -> float | None:
 
 
 def _communication_s(point: Point) -> float | None:
-    share = point.time_share.communication.value if point.time_share is not None else None
-    return share * point.step_s.value if share is not None and point.step_s is not None else None
+    """None as well if the share is no figure."""
+    share = point.time_share.communication if point.time_share is not None else None
+    if share is None or share.value is None or point.step_s is None or not units.is_known(share):
+        return None
+    return share.value * point.step_s.value
 
 
 def result(check: str, status: Status, evidence: str) -> CheckResult:

@@ -10,6 +10,7 @@ from sfbench.analyze.batch_curve import BatchCurve, batch_curve
 from sfbench.analyze.parts import COMMUNICATION, DATA, HOST, JITTER, STALLS, STRAGGLER, Part
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.schema import Diagnosis, Point
+from sfbench.common.units import is_known
 from sfbench.diagnose.case import Case
 from sfbench.diagnose.data_loader_starvation import diagnose_data_loader
 from sfbench.diagnose.host_contention import diagnose_host
@@ -58,7 +59,7 @@ def diagnose(
 
 def _of_case(case: Case, curve: BatchCurve | None) -> Iterator[Diagnosis]:
     for part, look in BY_PART:
-        judged = judge(case.share(part))
+        judged = _judged(case, part)
         diagnosis = look(case, part, judged) if judged is not None else None
         if diagnosis is not None:
             yield diagnosis
@@ -66,6 +67,18 @@ def _of_case(case: Case, curve: BatchCurve | None) -> Iterator[Diagnosis]:
     small = diagnose_small_batch(case, curve)
     if small is not None:
         yield small
+
+
+def _judged(case: Case, part: Part) -> Judgement | None:
+    """None as well for a share that is no figure: advice on it would be made of guesses.
+
+    Stalls are seen one by one, whatever is known of their share.
+    """
+    share = case.share(part)
+    judged = judge(share)
+    if judged is None or judged.verdict == "measured" or part is STALLS:
+        return judged
+    return judged if is_known(share) else None
 
 
 def _case(

@@ -12,6 +12,8 @@ from sfbench.diagnose.severity import CONTRIBUTOR
 from sfbench.diagnose.supply import Starvation, workers_needed
 
 Lines = tuple[str, ...]
+MOSTLY_WAITS = 0.5
+"""A batch that spends less than this part of its time on a core waits for something else."""
 
 
 def advice(found: Starvation) -> Lines:
@@ -48,6 +50,19 @@ def _workers(found: Starvation) -> Lines:
         f"Set num_workers={needed} (now {found.case.loop.loader_workers}): one worker takes "
         f"{units.seconds(sample_s)} per sample, and a device could take "
         f"{units.rate(found.wanted.samples_per_s)} samples/s.",
+        *_off_cores(found),
+    )
+
+
+def _off_cores(found: Starvation) -> Lines:
+    """Workers that wait for something else than a core may all wait for the same thing."""
+    made = found.supplied
+    if made is None or made.cpu_s >= MOSTLY_WAITS * made.alone_s:
+        return ()
+    return (
+        f"A batch spends {units.seconds(made.alone_s - made.cpu_s)} of its "
+        f"{units.seconds(made.fetch_s)} off any core: if the readers take turns at a lock, a "
+        "connection or a disk, more workers do not help. Time one worker by itself to tell.",
     )
 
 
@@ -81,9 +96,20 @@ def _cores(found: Starvation) -> Lines:
 
 def _interference(found: Starvation) -> Lines:
     lost_s = found.case.seconds(DATA)
-    return (
+    waited = (
         f"The devices wait only {units.seconds(found.wait_s)} of the {units.seconds(lost_s)} that "
-        "loading costs: workers take cores, caches or memory bandwidth from training. Lighten the "
+        "loading costs"
+    )
+    made = found.supplied
+    if made is not None and made.cpu_s < MOSTLY_WAITS * made.alone_s:
+        return (
+            f"{waited}, and a batch keeps a core busy for only {units.seconds(made.cpu_s)}: what "
+            "makes the steps longer beside the real loader is not known. Compare a run with other "
+            "num_workers before anything is changed.",
+            *_off_cores(found),
+        )
+    return (
+        f"{waited}: workers take cores, caches or memory bandwidth from training. Lighten the "
         "transform, keep workers off the ranks' cores (taskset in worker_init_fn), or load with "
         "fewer of them.",
     )

@@ -28,8 +28,10 @@ def loss(point: Point, one: Point | None) -> float:
 def most_lost(point: Point, one: Point | None) -> float:
     """The same at the low end of the efficiency's interval: no regain can be above it."""
     efficiency = point.efficiency
-    if efficiency is None or efficiency.low is None:
+    if efficiency is None:
         return loss(point, one)
+    if efficiency.low is None:  # without an interval nothing is known: all may be lost
+        return 1.0
     return max(
         loss(point, one),
         loss(replace(point, efficiency=Interval(value=efficiency.low, low=None, high=None)), one),

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sfbench.common.schema import Interval, Point
+from sfbench.common.units import is_known
 
 SHARED = ("data", "host")
 """What ranks draw from one capacity of the machine."""
@@ -62,8 +63,9 @@ def measured_of(point: Point) -> MeasuredCount | None:
     found = point.efficiency
     if point.status != "ok" or found is None or found.value <= 0:
         return None
-    low = found.value if found.low is None else max(found.low, 1e-6)
-    high = found.value if found.high is None else found.high
+    if found.low is None or found.high is None:
+        return None
+    low, high = max(found.low, 1e-6), found.high
     step = 1 / found.value
     return MeasuredCount(
         devices=point.devices,
@@ -74,12 +76,16 @@ def measured_of(point: Point) -> MeasuredCount | None:
 
 
 def _parts(point: Point, step: float) -> dict[str, float]:
-    """What each cause takes; where causes were not told apart, all of the loss as one."""
+    """What each cause takes; where causes are not known apart, all of the loss as one."""
     share = point.time_share
-    values = {name: share.of(name).value if share else None for name in (*SHARED, *GROWING)}
-    if point.devices > 1 and values["communication"] is None:
+    shares = {name: share.of(name) if share else None for name in (*SHARED, *GROWING)}
+    vague = any(
+        one is not None and one.value is not None and not is_known(one) for one in shares.values()
+    )
+    if point.devices > 1 and (vague or not is_known(shares["communication"])):
         return {"all": max(0.0, step - 1)}
-    return {name: max(0.0, (value or 0.0) * step) for name, value in values.items()}
+    known = {name: one.value if is_known(one) and one else None for name, one in shares.items()}
+    return {name: max(0.0, (value or 0.0) * step) for name, value in known.items()}
 
 
 def extrapolate(points: Sequence[MeasuredCount], devices: int) -> Extrapolated:

@@ -22,7 +22,7 @@ def candidates(facts: JobFacts, allowed: tuple[str, ...] = ()) -> tuple[Candidat
         *host_candidates(facts),
         *changing_candidates(facts, allowed),
     )
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted((_sure(facts, one) for one in found), key=_order))
 
 
 def fitting(found: tuple[Candidate, ...], most: int) -> tuple[Candidate, ...]:
@@ -31,6 +31,13 @@ def fitting(found: tuple[Candidate, ...], most: int) -> tuple[Candidate, ...]:
     return tuple(
         one if place < room else replace(one, unfit=NO_TIME) for place, one in enumerate(found)
     )
+
+
+def _sure(facts: JobFacts, candidate: Candidate) -> Candidate:
+    """Nothing is predicted from a share that is not known to be there."""
+    cause = facts.of(candidate.because)
+    vague = cause is not None and cause.evidence.get("verdict") == "inconclusive"
+    return replace(candidate, predicted=None) if vague else candidate
 
 
 def _order(candidate: Candidate) -> float:

@@ -76,6 +76,25 @@ def test_a_longer_step_without_waiting_is_interference() -> None:
     assert "wait only 10.0 ms of the 50.0 ms" in found.advice[0]
 
 
+def test_workers_that_use_no_core_are_not_said_to_take_one() -> None:
+    # GIVEN the same, but making a batch hardly uses a core
+    loads = (load(0, fetch_s=0.05, fetch_cpu_s=0.002),)
+    found = diagnosed(launched(0, starving(1, wait_s=0.01), loads=loads)).only(ID, 1)
+    # THEN no cause is claimed that was not seen
+    assert "is not known" in found.advice[0]
+    assert "workers take cores" not in found.advice[0]
+    assert "48.0 ms of its 50.0 ms off any core" in found.advice[1]
+
+
+def test_at_one_device_readers_may_take_turns() -> None:
+    # GIVEN workers that are too few, and spend their time off any core
+    loads = (load(0, fetch_s=0.36, fetch_cpu_s=0.02),)
+    found = diagnosed(launched(0, starving(1), loads=loads)).only(ID, 1)
+    # THEN more of them are advised, and said when that does not help
+    assert found.evidence["limit"] == "workers"
+    assert "if the readers take turns at a lock" in found.advice[1]
+
+
 @pytest.mark.parametrize(
     ("persistent", "advice"), [(False, "persistent_workers=True"), (True, "prefetch_factor=4")]
 )

@@ -23,6 +23,7 @@ from sfbench.common.schema import (
     SweepResult,
     TimeShare,
 )
+from sfbench.predict.extrapolate import measured_of
 from sfbench.predict.prediction import predict
 
 Law = Callable[[int], dict[str, float]]
@@ -57,7 +58,10 @@ def used_up(n: int) -> dict[str, float]:
 def point(n: int, law: Law, half: float = 0.01) -> Point:
     parts = {**NO_PARTS, **law(n)}
     step = 1 + sum(parts.values())
-    shares = {name: Share(value=v / step, low=0.0, high=1.0) for name, v in parts.items()}
+    shares = {
+        name: Share(value=v / step, low=v / step - 0.01, high=v / step + 0.01)
+        for name, v in parts.items()
+    }
     shares["compute"] = Share(value=1 / step)
     efficiency = 1 / step
     return Point(
@@ -199,3 +203,22 @@ def test_the_command_ends_with_3_where_nothing_can_be_said(
 
     assert said.exit_code == 3
     assert said.stdout.startswith("16 devices: nothing can be said: with strong scaling")
+
+
+def test_shares_that_are_no_figures_are_not_told_apart() -> None:
+    # GIVEN a point whose share of communication is known no better than by 40 points
+    vague = point(4, ring)
+    assert vague.time_share is not None
+    share = Share(value=0.1, low=-0.3, high=0.5)
+    vague = replace(vague, time_share=replace(vague.time_share, communication=share))
+    # THEN what is lost enters as a whole
+    found = measured_of(vague)
+    assert found is not None
+    assert found.parts == {"all": pytest.approx(found.step - 1)}
+
+
+def test_without_an_interval_an_efficiency_is_not_measured() -> None:
+    assert (
+        measured_of(replace(point(4, ring), efficiency=Interval(value=0.8, low=None, high=None)))
+        is None
+    )

@@ -270,7 +270,9 @@ def _grew(part: Part, base: SideReport, candidate: SideReport) -> str:
     if after <= before:  # what has grown is above 0, and so is what it has grown from here
         times = after / before * base.samples_per_s / candidate.samples_per_s
         return f"{part.label} takes {times:.2g} times as long per sample"
-    text = f"{part.label} grew from {units.percent(before)} to {units.percent(after)} of the step"
+    told = _wide(base, part) <= units.UNKNOWN_HALF >= _wide(candidate, part)
+    sizes = f" from {units.percent(before)} to {units.percent(after)} of the step" if told else ""
+    text = f"{part.label} grew{sizes}"
     if part is DATA and base.fetch_s_per_sample and candidate.fetch_s_per_sample:
         text += (
             f" (seconds per sample {units.seconds(base.fetch_s_per_sample)} -> "
