@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,8 +50,8 @@ def predict(
     from sfbench.plan.settings import load_settings
     from sfbench.predict.prediction import predict as predicted
 
-    if price is not None and price <= 0:
-        raise UsageError(f"--price-per-device-hour {price:g}: give a number above 0.")
+    if price is not None and not (math.isfinite(price) and price > 0):
+        raise UsageError(f"--price-per-device-hour {price:g}: give a finite number above 0.")
     folder = output or load_settings({}, Path.cwd()).output
     found = predicted(open_result(result, folder), devices, price)
     if as_json:

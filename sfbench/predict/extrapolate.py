@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sfbench.common.schema import Interval, Point
 from sfbench.common.units import is_known
@@ -20,6 +20,8 @@ from sfbench.common.units import is_known
 SHARED = ("data", "host")
 """What ranks draw from one capacity of the machine."""
 GROWING = ("communication", "straggler", "jitter", "stalls")
+ALL = "all"
+"""The loss as a whole: its parts are not known."""
 NOISE = 0.01
 """A part of less than this share of a step is taken for none."""
 FULL = 0.05
@@ -79,20 +81,31 @@ def _parts(point: Point, step: float) -> dict[str, float]:
     """What each cause takes; where causes are not known apart, all of the loss as one."""
     share = point.time_share
     shares = {name: share.of(name) if share else None for name in (*SHARED, *GROWING)}
+    values = {
+        name: one.value
+        for name, one in shares.items()
+        if one is not None and one.value is not None and is_known(one)
+    }
     vague = any(
-        one is not None and one.value is not None and not is_known(one) for one in shares.values()
+        name not in values and one is not None and one.value is not None
+        for name, one in shares.items()
     )
-    if point.devices > 1 and (vague or not is_known(shares["communication"])):
-        return {"all": max(0.0, step - 1)}
-    known = {name: one.value if is_known(one) and one else None for name, one in shares.items()}
-    return {name: max(0.0, (value or 0.0) * step) for name, value in known.items()}
+    if point.devices > 1 and (vague or "communication" not in values):
+        return {ALL: max(0.0, step - 1)}
+    return {name: max(0.0, values.get(name, 0.0) * step) for name in shares}
+
+
+def _alike(one: MeasuredCount, other: MeasuredCount) -> MeasuredCount:
+    """With its loss as a whole if that of the other is: a part is compared with the same part."""
+    if ALL in other.parts and ALL not in one.parts:
+        return replace(one, parts={ALL: max(0.0, one.step - 1)})
+    return one
 
 
 def extrapolate(points: Sequence[MeasuredCount], devices: int) -> Extrapolated:
     """A count from those below it; at least two, ascending."""
-    before, last = points[-2:]
-    names = last.parts if last.parts.keys() != {"all"} else {"all": 0.0}
-    parts = tuple(_grown(name, before, last, devices) for name in names)
+    before, last = _alike(points[-2], points[-1]), _alike(points[-1], points[-2])
+    parts = tuple(_grown(name, before, last, devices) for name in last.parts)
     rest = last.step - sum(last.parts.values())
     ratio = (devices - last.devices) / (last.devices - before.devices)
     error = math.hypot(last.half_width * (1 + ratio), before.half_width * ratio)
@@ -108,7 +121,7 @@ def extrapolate(points: Sequence[MeasuredCount], devices: int) -> Extrapolated:
 
 def _grown(name: str, before: MeasuredCount, last: MeasuredCount, devices: int) -> PredictedPart:
     now = last.parts[name]
-    rise = max(0.0, now - before.parts.get(name, 0.0))
+    rise = max(0.0, now - before.parts[name])
     line = now + rise * (devices - last.devices) / (last.devices - before.devices)
     doublings = math.log(devices / last.devices) / math.log(last.devices / before.devices)
     value = now + rise * doublings

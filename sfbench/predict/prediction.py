@@ -8,6 +8,7 @@ from sfbench.common.errors import UsageError
 from sfbench.common.schema import Interval, SweepResult
 from sfbench.common.units import things
 from sfbench.predict.extrapolate import (
+    ALL,
     SHARED,
     WIDEST,
     Extrapolated,
@@ -72,6 +73,8 @@ def predict(result: SweepResult, devices: int, price_per_hour: float | None = No
     found = extrapolate(known, devices)
     if _width(found.efficiency) > WIDEST:
         return _refused(plain, _too_wide(found), check)
+    if _width(check.predicted) > WIDEST:
+        return _refused(plain, _unchecked(check), check)
     return _made(plain, result, found, check, price_per_hour)
 
 
@@ -153,12 +156,20 @@ def _missed(check: SelfCheck) -> str:
     )
 
 
+def _unchecked(check: SelfCheck) -> str:
+    low, high = _ends(check.predicted)
+    return (
+        f"the counts below {check.devices} are known too little to check a prediction: they allow "
+        f"anything from {100 * low:.0f} to {100 * high:.0f}% there. Measure them for longer"
+    )
+
+
 def _too_wide(found: Extrapolated) -> str:
     low, high = _ends(found.efficiency)
     widest = max(found.parts, key=lambda part: part.high - part.low)
     why = (
         "more devices may find it used up"
-        if widest.name in (*SHARED, "all")
+        if widest.name in (*SHARED, ALL)
         else "it may stay or go on to grow"
     )
     return (

@@ -23,7 +23,7 @@ from sfbench.common.schema import (
     SweepResult,
     TimeShare,
 )
-from sfbench.predict.extrapolate import measured_of
+from sfbench.predict.extrapolate import ALL, extrapolate, measured_of
 from sfbench.predict.prediction import predict
 
 Law = Callable[[int], dict[str, float]]
@@ -215,6 +215,38 @@ def test_shares_that_are_no_figures_are_not_told_apart() -> None:
     found = measured_of(vague)
     assert found is not None
     assert found.parts == {"all": pytest.approx(found.step - 1)}
+
+
+def test_a_loss_as_a_whole_is_compared_with_a_whole() -> None:
+    # GIVEN 4 devices whose loss is known by its parts, and 8 where it is known as one
+    named, whole = measured_of(point(4, ring)), measured_of(point(8, ring))
+    assert named is not None
+    assert whole is not None
+    lump = replace(whole, parts={ALL: whole.step - 1})
+    as_whole = replace(named, parts={ALL: named.step - 1})
+    # THEN it has grown by what is new alone, whichever of the two is told by its parts
+    expected = extrapolate([as_whole, lump], 16)
+    assert extrapolate([named, lump], 16) == expected
+    assert extrapolate([as_whole, whole], 16) == expected
+
+
+def test_a_prediction_that_allows_anything_checks_nothing() -> None:
+    # GIVEN counts below the last two of which hardly anything is known
+    points = [point(n, ring) for n in (1, 2, 4, 8)]
+    wide = Interval(value=points[1].efficiency.value, low=-0.5, high=2.0)  # type: ignore[union-attr]
+    points[1] = replace(points[1], efficiency=wide)
+    found = predict(result(ring, points=tuple(points)), 16)
+    assert found.refused is not None
+    assert "known too little to check a prediction" in found.refused
+
+
+@pytest.mark.parametrize("price", ["nan", "inf", "0", "-1"])
+def test_a_price_that_is_none_is_refused(price: str) -> None:
+    said = CliRunner().invoke(
+        app, ["predict", "job", "--devices", "16", "--price-per-device-hour", price]
+    )
+    assert isinstance(said.exception, UsageError)
+    assert "give a finite number above 0" in str(said.exception)
 
 
 def test_without_an_interval_an_efficiency_is_not_measured() -> None:
