@@ -149,11 +149,22 @@ def _ratio(part: Quantity, used: Cycles, stalls_s: float) -> Share:
     step_s = float(used.train_s.mean()) + stalls_s
     share = float(part.values.mean()) / step_s
     if part.half_width_s is not None:
-        half = part.half_width_s / step_s
-        return Share(value=share, low=share - half, high=share + half)
+        return _of_stalls(part.half_width_s, share, used, step_s)
     noise = part.noise
     sampled = _spread((noise - share * (used.train_s + stalls_s)) / step_s, used)
     return _share(share, sampled, _systematic(noise))
+
+
+def _of_stalls(half_width_s: float, share: float, used: Cycles, step_s: float) -> Share:
+    """Their own error, and that of the ordinary step beside them."""
+    if share == 0.0:
+        half = half_width_s / step_s
+        return Share(value=share, low=share - half, high=share + half)
+    beside = _share(share, _spread(share * used.train_s / step_s, used), SYSTEMATIC)
+    # The step is longer with them: from none at all to twice as many is no straight line.
+    ordinary_s, stalls_s = (1.0 - share) * step_s, share * step_s
+    ends_s = (max(0.0, stalls_s - half_width_s), stalls_s + half_width_s)
+    return _widened(beside, max(abs(end / (ordinary_s + end) - share) for end in ends_s))
 
 
 def _seconds(part: Quantity, used: Cycles) -> Share:

@@ -120,6 +120,18 @@ def test_shares_with_stalls_sum_to_the_whole_step() -> None:
     assert shares.stalls.value == pytest.approx(0.025 / 0.055, rel=0.05)
 
 
+def test_a_share_of_stalls_is_known_no_better_than_the_ordinary_step() -> None:
+    analysis, _ = swept(Job(stall=every(0.25, 10)), seed=2, seconds=4.0)
+    shares = analysis.points[1].time_share
+    assert shares is not None
+    share = shares.stalls
+    assert share.value is not None
+    assert share.low is not None
+    assert share.high is not None
+    assert share.low < share.value - 0.004
+    assert share.high > share.value + 0.004
+
+
 def test_all_ranks_at_the_same_steps_are_nobodys() -> None:
     analysis, diagnoses = swept(Job(stall=every(0.4, 40, rank=None)), seed=3, seconds=4.0)
 
