@@ -34,6 +34,7 @@ ACCUMULATES = 1.5
 """From so many micro-batches per step on, larger ones change nothing of training."""
 GOOD_SHARE = 0.9
 """Part of the time on samples that a batch of 9 A / C reaches."""
+UNKNOWN_COMPUTE = "how much of the step is computing is not known"
 DISPROOF = "not the batch if samples_per_s_at_double_batch is not reached when it is tried"
 
 
@@ -121,16 +122,23 @@ def _scaled(interval: Interval, factor: float) -> Interval:
 
 
 def _fixed_share(compute: Share, curve: BatchCurve, here: BatchCurve, batch: float) -> Share:
-    """A / T(batch) of the compute share; its interval scales that of the curve, and is no narrower
-    than a time share's."""
-    if compute.value is None:
-        return Share(reason=compute.reason)
+    """A / T(batch) of the compute share; its interval joins those of the curve and of that share,
+    and is no narrower than a time share's. Nothing if the compute share is no figure."""
+    if compute.value is None or not units.is_known(compute):
+        return Share(reason=compute.reason or UNKNOWN_COMPUTE)
     # Relative to the fit at the measured batch, what the interval says of A stays the same.
     fixed = here.fixed_s.value / curve.fixed_s.value if curve.fixed_s.value else 1.0
     scale = fixed * compute.value * curve.step_s(curve.batch) / here.step_s(batch)
     scaled = _scaled(curve.fixed_share, scale)
     known = widened(replace(scaled, value=max(0.0, scaled.value)), SYSTEMATIC)
-    return Share(value=known.value, low=known.low, high=known.high)
+    if known.low is None or known.high is None:
+        return Share(value=known.value, low=None, high=None)
+    own = known.value * (_relative(compute) or 0.0)
+    return Share(
+        value=known.value,
+        low=known.value - math.hypot(known.value - known.low, own),
+        high=known.value + math.hypot(known.high - known.value, own),
+    )
 
 
 def _evidence(case: Case, curve: BatchCurve, share: Share, judged: Judgement) -> Evidence:

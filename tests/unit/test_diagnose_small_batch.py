@@ -6,6 +6,7 @@ import pytest
 from ladder import Diagnosed, Times, diagnosed, launched, loop
 
 from sfbench.common.schema import RankInfo, RankLoad, RungLoad
+from sfbench.common.units import is_known
 
 ID = "small-batch"
 
@@ -56,6 +57,20 @@ def test_a_curve_that_is_no_line_says_nothing() -> None:
     # GIVEN twice the batch taking four times as long
     times = Times(cached=[0.04], sizes={"half": 0.02, "double": 0.16})
     assert diagnosed(launched(0, times)).diagnoses == ()
+
+
+def test_where_computing_is_not_known_no_fixed_cost_is_told() -> None:
+    # GIVEN T(b) = 40 ms + 5 ms * b, and a step that takes 300 ms in one launch of four, else 80
+    sizes = {"half": 0.06, "double": 0.12}
+    slow, quick = (Times(cached=[0.08], train=[train], sizes=sizes) for train in (0.3, 0.08))
+    alike = [launched(n, quick) for n in range(1, 4)]
+    found = diagnosed(launched(0, slow), *alike)
+    share = found.points[0].time_share
+    assert share is not None
+    assert not is_known(share.compute)
+    # THEN nothing is said of the batch, as it is where launches agree
+    assert ID not in [one.id for one in found.diagnoses]
+    assert ID in [one.id for one in diagnosed(*alike).diagnoses]
 
 
 def test_the_same_batch_per_device_is_said_once() -> None:
