@@ -36,6 +36,11 @@ def sweep(target: str | Path, args: Sequence[str] = (), **options: Any) -> Resul
         SfbenchError: as the command would say.
     """
     asked = planned({"target": str(target), **options}, tuple(args), nodes=True)
+    if asked.plan.node_rank:
+        raise UsageError(
+            f"sfbench.sweep() runs on the first node alone, and this is node "
+            f"{asked.plan.node_rank}: start the command `sfbench sweep` here."
+        )
     called = ", ".join(f"{key}={value!r}" for key, value in options.items())
     command = f"sfbench.sweep({str(target)!r}, {list(args)!r}{', ' * bool(called)}{called})"
     return load(run_sweep(asked.plan, asked.machine, SilentObserver(), command=command).folder)

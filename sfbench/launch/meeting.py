@@ -347,13 +347,14 @@ def _hang_up(descriptor: int, port: int) -> None:
 
 
 def resolve(host: str, port: int) -> None:
-    """Raises ``UsageError`` where a name leads nowhere."""
+    """Raises ``UsageError`` if a name leads nowhere, or cannot be one."""
     try:
         socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # an empty or too long part of a name is the latter
+        why = error.strerror if isinstance(error, OSError) else "it is no host name"
         raise UsageError(
             f"--rdzv-endpoint {host}:{port}: the name {host} cannot be resolved on "
-            f"{socket.gethostname()} ({error.strerror}): give the address of the node with "
+            f"{socket.gethostname()} ({why}): give the address of the node with "
             "--node-rank 0."
         ) from error
 

@@ -125,7 +125,7 @@ def _torchrun(environment: Mapping[str, str]) -> _Found:
     host, port = environment.get("PET_MASTER_ADDR"), environment.get("PET_MASTER_PORT")
     endpoint = environment.get("PET_RDZV_ENDPOINT")
     if not endpoint and host:
-        endpoint = f"{host}:{port or PORT}"
+        endpoint = _joined(host, port or PORT)
     return _Found(
         nnodes=_nodes(environment, "PET_NNODES"),
         node_rank=_number(environment, "PET_NODE_RANK"),
@@ -168,7 +168,7 @@ def _slurm(environment: Mapping[str, str]) -> _Found:
             raise UsageError(f"{name}: {error}: give --rdzv-endpoint HOST:PORT.") from error
         job = _number(environment, "SLURM_JOB_ID")
         port = PORT if job is None else _SLURM_FIRST + job % _SLURM_PORTS
-        endpoint = f"{hosts[0]}:{port}" if hosts else None
+        endpoint = _joined(hosts[0], port) if hosts else None
     return _Found(nnodes=nnodes, node_rank=_number(environment, "SLURM_NODEID"), endpoint=endpoint)
 
 
@@ -187,8 +187,13 @@ def _skypilot(environment: Mapping[str, str]) -> _Found:
     return _Found(
         nnodes=_number(environment, "SKYPILOT_NUM_NODES") or len(hosts) or None,
         node_rank=_number(environment, "SKYPILOT_NODE_RANK"),
-        endpoint=f"{hosts[0]}:{PORT}" if hosts else None,
+        endpoint=_joined(hosts[0], PORT) if hosts else None,
     )
+
+
+def _joined(host: str, port: int | str) -> str:
+    """``HOST:PORT``, with the brackets that the address of IPv6 needs."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 def _number(environment: Mapping[str, str], *names: str) -> int | None:

@@ -131,18 +131,17 @@ def _launch_all(plan: SweepPlan, machine: Machine, logs_dir: Path, observer: Obs
     measured: list[MeasuredLaunch] = []
     warnings: list[str] = []
     interrupted = False
-    with running(plan, machine) as run:
-        while launch := next_launch(plan, machine, [_launched(one) for one in measured]):
-            try:
+    try:  # around the launcher: it tells other nodes why the sweep ends
+        with running(plan, machine) as run:
+            while launch := next_launch(plan, machine, [_launched(one) for one in measured]):
                 one = run_launch(plan, launch, logs_dir, observer, run)
                 if hook_failed(one.outcome) and plan.rungs != _BARE and plan.nnodes == 1:
                     plan = dataclasses.replace(plan, rungs=_BARE)
                     warnings.append(_told(one))
                     one = run_launch(plan, launch, logs_dir, observer, run)
                 measured.append(one)
-            except KeyboardInterrupt:
-                interrupted = True
-                break
+    except KeyboardInterrupt:
+        interrupted = True
     return _Run(launches=tuple(measured), interrupted=interrupted, warnings=tuple(warnings))
 
 

@@ -112,6 +112,12 @@ def test_a_name_that_does_not_resolve_is_refused(node: int) -> None:
         at(free_port(), node, host="no-such-host.invalid").__enter__()
 
 
+@pytest.mark.parametrize("host", ["node..local", ".local", "n" * 64 + ".local"])
+def test_what_cannot_be_a_name_is_refused(host: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot be resolved on .* \(it is no host name\)"):
+        at(free_port(), 1, host=host).__enter__()
+
+
 def test_an_endpoint_of_another_machine_is_no_first_node(monkeypatch: pytest.MonkeyPatch) -> None:
     # Nothing listens at 127.0.0.2 where the server is bound to another address.
     monkeypatch.setattr(module.socket, "create_connection", refuse)

@@ -74,6 +74,8 @@ def test_what_is_no_node_list_is_refused(text: str) -> None:
         (KUBEFLOW, "train-node-0-0.train:29400"),
         ({**KUBEFLOW, "PET_NNODES": "2:2", "PET_RDZV_ENDPOINT": "a:1"}, "a:1"),
         (SKYPILOT, "10.0.0.5:29500"),
+        ({**KUBEFLOW, "PET_MASTER_ADDR": "fd00::1"}, "[fd00::1]:29400"),
+        ({**SKYPILOT, "SKYPILOT_NODE_IPS": "fd00::1\nfd00::2"}, "[fd00::1]:29500"),
         ({**SLURM, **KUBEFLOW}, "train-node-0-0.train:29400"),
     ],
 )

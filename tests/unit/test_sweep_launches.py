@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sfbench
 from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common.errors import UsageError
 from sfbench.common.schema import LADDER
 from sfbench.launch.outcome import LaunchError, LaunchOutcome
 from sfbench.plan.machine import Machine
@@ -83,3 +86,42 @@ def test_where_no_rung_was_asked_for_there_is_nothing_to_leave_off(
 
     assert made == [(1, 1), (2, 1)]
     assert run.warnings == ()
+
+
+def test_an_interrupt_reaches_what_tells_the_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a first launch that ends, and Ctrl-C in the second
+    heard: list[str] = []
+
+    @contextmanager
+    def running(*_: object) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            heard.append(type(error).__name__)
+            raise
+
+    def run(plan: SweepPlan, launch: LaunchPlan, *_: object) -> MeasuredLaunch:
+        if launch.devices == 2:
+            raise KeyboardInterrupt
+        return MeasuredLaunch(plan=launch, outcome=outcome(None), record=None)
+
+    monkeypatch.setattr(sweep, "run_launch", run)
+    monkeypatch.setattr(sweep, "running", running)
+    target = Target(name="train", script=Path("/x/train.py"), is_workload=False)
+    plan = make_plan(Settings(devices="1,2"), target, MACHINE, datetime(2026, 3, 1))
+    done = sweep._launch_all(plan, MACHINE, Path("/x"), SilentObserver())
+    # THEN it is told why the sweep ends, and what was measured is kept
+    assert heard == ["KeyboardInterrupt"]
+    assert done.interrupted
+    assert [one.plan.devices for one in done.launches] == [1]
+
+
+def test_the_function_runs_on_the_first_node_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("pass")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="this is node 1: start the command `sfbench sweep`"):
+        sfbench.sweep(
+            "train.py", devices=[1, 2], nnodes=2, node_rank=1, rdzv_endpoint="127.0.0.1:29511"
+        )
