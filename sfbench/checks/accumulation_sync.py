@@ -39,7 +39,7 @@ def _cost(model: Model, launch: LaunchFacts, tried: float | None) -> str:
         if share <= 0:
             return "what the others cost is too little to measure here"
         return f"the others cost about {seconds(share)} per update"
-    return "what the others cost was not measured"
+    return "what the others cost is not known"
 
 
 def _text(model: Model, cost: str) -> str:

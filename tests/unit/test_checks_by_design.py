@@ -8,15 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from ladder import Times, launched
 from test_checks_rules import LOADER, launch, ranks, with_loaders
 
 from sfbench.checks import accumulation_sync, data_sharding, independent_copies, learning_rate
+from sfbench.checks.facts import sweep_facts
+from sfbench.common.schema import Interval, Point, Share, TimeShare
 from sfbench.probe.recording.content import batch_prints, dataset_digest
 from sfbench.probe.replaying.batch import samples_in, tensors
 from sfbench.probe.replaying.ring import Ring
 from sfbench.protocol.evidence import Loader, Model, Optimizer
 
 SIZE = 640
+STEP = Interval(value=0.2, low=0.2, high=0.2)
 
 
 def dealt(order: list[int], rank: int, world: int, seen: int, **changes: object) -> Loader:
@@ -222,3 +226,20 @@ def test_a_kept_object_is_one_object() -> None:
     twin.x += 1
     again, _ = ring.take("loader")
     assert torch.equal(again.x, ROWS)
+
+
+def test_a_share_that_is_no_figure_prices_nothing() -> None:
+    # GIVEN communication that is known to 2 points, and to 30
+    made = launched(0, Times(cached=[0.1, 0.1]))
+    facts = [
+        sweep_facts((made,), (Point(devices=2, status="ok", step_s=STEP, time_share=shares),))[0]
+        for shares in (_shares(0.02), _shares(0.3))
+    ]
+    # THEN only the first is a cost: 10 % of 0.2 s
+    assert [one.communication_s for one in facts] == [pytest.approx(0.02), None]
+
+
+def _shares(half: float) -> TimeShare:
+    known = Share(value=0.1, low=0.1 - half, high=0.1 + half)
+    names = ("compute", "host", "straggler", "jitter", "communication", "data")
+    return TimeShare(**dict.fromkeys(names, known))

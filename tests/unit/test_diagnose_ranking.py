@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ladder import Times, diagnosed, launched
 
 from sfbench.common.schema import Diagnosis, Interval, Point, Share
+from sfbench.common.units import is_known
 from sfbench.diagnose.ranking import ranked
 from sfbench.diagnose.recoverable import against_one
 from sfbench.diagnose.severity import judge
@@ -152,6 +153,30 @@ def test_no_interval_of_a_regain_passes_what_may_be_lost() -> None:
     assert (at_two.regain.value, at_two.regain.low) == (0.1, 0.05)
     assert at_two.regain.high == pytest.approx(0.3)
     assert at_one.regain.high == pytest.approx(1.0)
+
+
+def test_without_an_interval_the_whole_step_may_be_lost() -> None:
+    # GIVEN an efficiency whose interval is not known: its value alone caps nothing
+    point = Point(devices=2, status="ok", efficiency=Interval(value=0.8, low=None, high=None))
+    regain = Interval(value=0.1, low=0.05, high=0.6)
+    one = Point(devices=1, status="ok")
+    [found] = ranked([_found("interconnect", 2, regain)], [one, point], one)
+    assert found.regain == regain
+
+
+def test_nothing_is_diagnosed_of_a_share_that_is_no_figure() -> None:
+    # GIVEN four launches: in one loading takes most of the step, in the others nothing
+    slow, quick = (Times(cached=[0.1], train=[train], data_wait=[0.0]) for train in (0.3, 0.1))
+    sure = diagnosed(*(launched(n, slow) for n in range(4)))
+    vague = diagnosed(launched(0, slow), *(launched(n, quick) for n in range(1, 4)))
+    share = vague.points[0].time_share
+    assert share is not None
+    assert share.data.value is not None
+    assert share.data.value > 0.1
+    assert not is_known(share.data)
+    # THEN the cause is named where it is sure, and nothing is said where the table shows "?"
+    assert [found.id for found in sure.diagnoses] == ["data-loader-starvation"]
+    assert vague.diagnoses == ()
 
 
 def _found(cause: str, devices: int, regain: Interval) -> Diagnosis:

@@ -14,6 +14,7 @@ from gates import (
     OPTIONS,
     SEEN,
     SUBJECT,
+    WIDE,
     Machine,
     compare,
     judge,
@@ -104,6 +105,17 @@ def test_several_parts_that_grew_are_one_reason() -> None:
         "Communication grew from 13% to 50% of the step; data loading grew from 2% to 10% of the "
         "step (seconds per sample 4.10 ms -> 9.80 ms); compute unchanged.",
     )
+
+
+def test_a_part_that_is_not_known_is_named_without_figures() -> None:
+    # GIVEN data whose share is known no better than by 24 points, and that grew by far more
+    wide = {**WIDE, "data": 0.24}
+    worse = HEAVY | {"data": 0.9, "communication": 0.02, "compute": 0.07, "host": 0.01}
+    found = report_of(
+        Machine(RATES, [0.2 * rate for rate in RATES]),
+        seen=replace(SEEN, candidate=worse, candidate_half_width=wide),
+    )
+    assert found.reasons[0].startswith("Data loading grew (seconds per sample 4.10 ms -> 9.80 ms)")
 
 
 def test_no_reason_is_made_up_where_parts_were_not_measured() -> None:

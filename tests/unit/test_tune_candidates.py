@@ -161,6 +161,17 @@ def test_the_largest_predicted_gain_comes_first_and_the_budget_ends_the_list() -
     assert [one.unfit for one in shown] == ["", "", NO_TIME]
 
 
+def test_nothing_is_predicted_of_a_cause_that_is_not_sure() -> None:
+    sure, vague = (
+        candidates(facts(starving("no-workers", data_wait_s_per_step=0.03, verdict=verdict),
+                         loop=replace(OWN_PROCESS, wrapper="ddp")))
+        for verdict in ("measured", "inconclusive")
+    )  # fmt: skip
+    assert [one.name for one in vague] == [one.name for one in sure]
+    assert sure[0].predicted is not None
+    assert [one.predicted for one in vague] == [None] * len(vague)
+
+
 def test_what_no_setting_mends_is_said() -> None:
     found = starving("serialised")
 

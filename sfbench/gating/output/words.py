@@ -267,10 +267,11 @@ def _wide(side: SideReport, part: Part) -> float:
 
 def _grew(part: Part, base: SideReport, candidate: SideReport) -> str:
     before, after = max(_share(part, base), 0.0), _share(part, candidate)
+    told = max(_wide(base, part), _wide(candidate, part)) <= units.UNKNOWN_HALF
     if after <= before:  # what has grown is above 0, and so is what it has grown from here
         times = after / before * base.samples_per_s / candidate.samples_per_s
-        return f"{part.label} takes {times:.2g} times as long per sample"
-    told = _wide(base, part) <= units.UNKNOWN_HALF >= _wide(candidate, part)
+        longer = f"{times:.2g} times as long" if told else "longer"
+        return f"{part.label} takes {longer} per sample"
     sizes = f" from {units.percent(before)} to {units.percent(after)} of the step" if told else ""
     text = f"{part.label} grew{sizes}"
     if part is DATA and base.fetch_s_per_sample and candidate.fetch_s_per_sample:
