@@ -91,10 +91,12 @@ def test_a_sweep_checks_as_it_measures(temporary: Path) -> None:
     done = sfbench(
         temporary, "sweep", script, *options, "--no-report", "--json", "--", "--out", out
     )
-    # THEN the result says so, with the cost from its communication share
+    # THEN the result says so; what it costs is known only if noise allows (test_checks_rules)
     assert done.returncode == 0, done.stderr
     checks = {check["id"]: check for check in json.loads(done.stdout)["checks"]}
     assert tuple(checks) == CHECKS
     assert {c["id"] for c in checks.values() if c["status"] == "fail"} == {"accumulation-sync"}
-    assert "the others cost about " in checks["accumulation-sync"]["evidence"]
+    evidence = checks["accumulation-sync"]["evidence"]
+    assert "4 times per update, on 4 micro-steps (accumulate_modulo.py:" in evidence
+    assert "what the others cost is " in evidence or "the others cost about " in evidence
     assert checks["batch-meaning"]["status"] == "pass"
