@@ -78,11 +78,14 @@ class Watch:
 
 
 def _beyond_the_ended(beats: npt.NDArray[np.float64]) -> list[bool]:
-    """Which ranks are in a synced step that a rank will not make any more."""
+    """Which ranks are in a synced step that a rank will not make any more, or behind one.
+
+    A device may lag behind its host, which has then gone on, to wait for it elsewhere.
+    """
     made = [_updates(row) for row in beats if row[_PHASE] == _ENDED and not row[_JOINED]]
     if not made:
         return [False] * len(beats)
-    return [bool(row[_IN_STEP] >= 1 + min(made)) and not row[_JOINED] for row in beats]
+    return [bool(abs(row[_IN_STEP]) >= 1 + min(made)) and not row[_JOINED] for row in beats]
 
 
 def _updates(row: npt.NDArray[np.float64]) -> float:

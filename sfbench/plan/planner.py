@@ -100,9 +100,10 @@ def _threads(device_type: DeviceType, largest: int, machine: Machine) -> int:
     set, else what torchrun sets.
     """
     share = max(1, machine.usable_cores // largest)
-    if device_type == "cpu" or largest == 1:
+    if device_type == "cpu":
         return share
-    return machine.omp_threads or 1
+    # torchrun leaves a rank by itself as it is.
+    return machine.omp_threads or (share if largest == 1 else 1)
 
 
 def _device_type(settings: Settings, target: Target, machine: Machine, largest: int) -> DeviceType:

@@ -286,6 +286,7 @@ def test_auto_takes_what_there_is() -> None:
         ({"omp_threads": 6}, {}, 6),
         ({"omp_threads": 6}, {"threads_per_device": 3}, 3),
         ({}, {"devices": "1"}, 224),  # torchrun leaves one rank alone
+        ({"omp_threads": 6}, {"devices": "1"}, 6),
         ({}, {"device": "cpu"}, 28),
     ],
 )

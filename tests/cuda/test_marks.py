@@ -85,6 +85,21 @@ def test_a_constant_step_stays_constant_late_in_a_run(
     assert times[0] == pytest.approx(age_s, abs=1e-6)
 
 
+def test_marks_on_two_devices_are_as_far_apart_as_the_host_saw_them(
+    cuda: VirtualCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a script that goes on on another device, for which no driver has a difference
+    clock, marks = clock_for("cuda"), []
+    marks.append(clock.mark())
+    for index in (0, 3):
+        home = torch.device("cuda", index)
+        monkeypatch.setattr("sfbench.probe.clock.home_of", lambda *_, home=home: home)
+        cuda.host(0.25)
+        clock.follow([])
+        marks.append(clock.mark())
+    assert np.diff(clock.resolve(marks)) == pytest.approx([0.25, 0.25])
+
+
 def test_a_captured_update_is_refused_by_kind(
     cuda: VirtualCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,51 @@ def test_where_another_rank_lacks_memory_this_one_lets_its_copy_go(
     assert len(Copy.alive) == 0
 
 
+@pytest.mark.parametrize("full", [None, 1, 2])
+def test_each_device_that_a_rank_trains_on_needs_room(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, full: int | None
+) -> None:
+    # GIVEN a model whose parts lie on devices 1 and 2, device 0 being the current one
+    rank.device = 1
+    rank.wanting(rungs=LADDER)
+    if full is not None:
+        rank.cuda.devices[full].others = 80 * GIB
+    split = lambda own, t: torch.device("cuda", 1 if t.dim() == 2 else 2)  # noqa: E731
+    monkeypatch.setattr(own_memory, "home_beside", split)
+    made = copies(monkeypatch, fit=lambda on_host: True)
+    assert ran(rank.run()) >= set(LADDER)
+    # THEN
+    assert set(made) == {full is not None}
+    assert rank.cuda.contexts == {1, 2}
+
+
+def test_the_highest_peak_of_the_job_is_what_has_to_fit_beside(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN 80 GiB, of which the job takes 79 for a moment in each step and keeps none
+    rank.wanting(rungs=LADDER)
+
+    def forward() -> None:
+        rank.cuda.allocate(79 * GIB, rank.device)
+        rank.cuda.free(79 * GIB, rank.device)
+
+    rank.before_backward = forward
+    made = copies(monkeypatch, fit=lambda on_host: True)
+    assert ran(rank.run()) >= set(LADDER)
+    assert set(made) == {True}
+
+
+def test_what_the_allocator_holds_and_the_job_never_used_is_room(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN 80 GiB that the allocator took for the set-up, and steps that use few of them
+    rank.wanting(rungs=LADDER)
+    rank.cuda.devices[0].reserved = 80 * GIB
+    made = copies(monkeypatch, fit=lambda on_host: True)
+    assert ran(rank.run()) >= set(LADDER)
+    assert set(made) == {False}
+
+
 def test_a_lack_while_the_copy_is_held_is_not_the_scripts_fault(rank: Rank) -> None:
     # GIVEN a script whose 20th step on its own does not fit beside the copy of the weights
     error = ended_by_lack(rank, lambda rung, seen: rung == "solo" and seen == 20)

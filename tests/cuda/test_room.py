@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from sfbench.probe.replaying.memory import (
+    DeviceRoom,
     Keeping,
     Room,
     host_free_bytes,
@@ -17,28 +19,37 @@ from sfbench.probe.replaying.memory import (
 from sfbench.probe.replaying.weights import Snapshot, state_bytes
 
 GIB = 2**30
-H200 = Room(
-    host="a", needs=58 * GIB, device_total=140 * GIB, device_free=70 * GIB, host_free=1000 * GIB
-)
+
+
+def h200(*names: str, free: float = 70 * GIB, host: str = "a", host_free: int = 1000 * GIB) -> Room:
+    """A rank that needs 58 GiB on each of its devices; without names on one that nobody shares."""
+    found = tuple(
+        DeviceRoom(device=name, needs=58 * GIB, total=140 * GIB, free=int(free))
+        for name in names or (f"GPU-{next(NUMBERS)}",)
+    )
+    return Room(host=host, devices=found, host_free=host_free)
+
+
+NUMBERS = itertools.count()
 
 
 def test_beside_the_job_where_every_rank_has_room() -> None:
-    assert place_for_weights([H200] * 8) == Keeping(where="device")
+    assert place_for_weights([h200() for _ in range(8)]) == Keeping(where="device")
 
 
 def test_in_the_hosts_memory_where_one_rank_has_not() -> None:
-    tight = replace(H200, device_free=20 * GIB)
-    assert place_for_weights([H200] * 7 + [tight]).where == "host"
+    rooms = [h200() for _ in range(7)]
+    assert place_for_weights([*rooms, h200(free=20 * GIB)]).where == "host"
 
 
 def test_the_last_bytes_of_a_device_are_not_taken() -> None:
-    assert place_for_weights([replace(H200, device_free=58 * GIB + 1)]).where == "host"
+    assert place_for_weights([h200(free=58 * GIB + 1)]).where == "host"
 
 
 def test_nowhere_says_why() -> None:
     # GIVEN eight ranks that together would need 464 GiB of one host's memory
-    tight = replace(H200, device_free=20 * GIB, host_free=700 * GIB)
-    found = place_for_weights([H200] * 5 + [tight] * 3)
+    tight = [h200(free=20 * GIB, host_free=700 * GIB) for _ in range(3)]
+    found = place_for_weights([*(h200() for _ in range(5)), *tight])
     assert found.where == "nowhere"
     assert "58.0 GiB for a copy" in found.reason
     assert "20.0 GiB of the device's memory are free beside the job's peak on rank 5" in (
@@ -48,10 +59,25 @@ def test_nowhere_says_why() -> None:
 
 
 def test_each_host_is_asked() -> None:
-    tight = replace(H200, device_free=0, host_free=120 * GIB)
-    other = replace(tight, host="b")
-    assert place_for_weights([tight, other]).where == "host"
-    assert place_for_weights([tight, tight, other]).where == "nowhere"
+    tight = [h200(free=0, host_free=120 * GIB) for _ in range(2)]
+    other = h200(free=0, host_free=120 * GIB, host="b")
+    assert place_for_weights([tight[0], other]).where == "host"
+    assert place_for_weights([*tight, other]).where == "nowhere"
+
+
+@pytest.mark.parametrize(("free", "where"), [(125, "device"), (119, "host")])
+def test_ranks_that_share_a_device_need_room_for_both(free: int, where: str) -> None:
+    # GIVEN two ranks on one GPU, of which each would find room for its own copy
+    rooms = [h200("GPU-1", free=free * GIB), h200("GPU-1", free=130 * GIB)]
+    assert place_for_weights(rooms).where == where
+
+
+def test_each_device_of_a_model_on_two_is_asked() -> None:
+    assert place_for_weights([h200("GPU-1", "GPU-2")]).where == "device"
+    full = replace(h200("GPU-2", free=20 * GIB).devices[0])
+    both = replace(h200("GPU-1"), devices=(*h200("GPU-1").devices, full))
+    assert place_for_weights([both]).where == "host"
+    assert both.needs == 116 * GIB
 
 
 def test_the_hosts_free_memory_is_the_least_of_what_is_told(tmp_path: Path) -> None:
@@ -75,7 +101,8 @@ def test_a_snapshot_takes_what_was_said_and_puts_it_back(on_host: bool) -> None:
     optimizer.step()
     before = [p.detach().clone() for p in model.parameters()]
     snapshot = Snapshot([model], [optimizer], [], on_host=on_host)
-    assert state_bytes([model], [optimizer]) == 3 * 4 * 300 * 300 + 4  # and a step counter
+    taken = state_bytes([model], [optimizer])
+    assert taken == {torch.device("cpu"): 3 * 4 * 300 * 300 + 4}  # and a step counter
     optimizer.step()
     snapshot.restore()
     assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))

@@ -55,9 +55,10 @@ class OutOfMemory(torch.OutOfMemoryError):
 
 
 class VirtualCuda:
-    """A machine with some GPUs, and one process on it."""
+    """A machine with some GPUs, and one process on it. ``kind``: as torch calls them."""
 
-    def __init__(self, devices: int = 8) -> None:
+    def __init__(self, devices: int = 8, kind: str = "cuda") -> None:
+        self.kind = kind
         self.now = 1000.0
         self.devices = [Device(i) for i in range(devices)]
         self.current = 0
@@ -159,7 +160,7 @@ class VirtualCuda:
 
     def install(self, patch: pytest.MonkeyPatch) -> VirtualCuda:
         """Take the place of torch's API, and of the host's clock."""
-        accelerator, cuda = torch.accelerator, torch.cuda
+        accelerator, cuda = torch.accelerator, getattr(torch, self.kind)
         streams = lambda device=None: self.streams[self.index(device)]  # noqa: E731
         for owner in (accelerator, cuda):
             patch.setattr(owner, "synchronize", self.synchronize)

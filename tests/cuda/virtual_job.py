@@ -79,7 +79,7 @@ class Rank:
         self.session: Session | None = None
         self._patch = patch
         self._ends: list[float] = []
-        home = lambda parameters, kind: torch.device("cuda", self.device)  # noqa: E731
+        home = lambda parameters, kind: torch.device(cuda.kind, self.device)  # noqa: E731
         for module in ("clock", "facts_of_rank"):
             patch.setattr(f"sfbench.probe.{module}.home_of", home)
 
@@ -89,8 +89,9 @@ class Rank:
         launch_dir.mkdir()
         heartbeat.create(launch_dir, 1)
         job = RankJob(
-            script="train.py", launch_dir=str(launch_dir), device_type="cuda", probe=self.options
-        )
+            script="train.py", launch_dir=str(launch_dir), device_type=self.cuda.kind,
+            probe=self.options,
+        )  # fmt: skip
         self.session = Session(
             job, rank=0, local_rank=0, world_size=1,
             heartbeat=heartbeat.Heartbeat(launch_dir, 0),

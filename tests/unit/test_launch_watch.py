@@ -150,6 +150,7 @@ def beside_an_end(**columns: float) -> npt.NDArray[np.float64]:
         ({"in_step": 21.5}, 8.0),  # in a step that rank 0 will never make
         ({"in_step": 20.5}, 1.0),  # in one that it has made
         ({"in_step": -20.0}, 1.0),  # in none
+        ({"in_step": -21.0}, 8.0),  # its host is through with that step, and its device is not
         ({"in_step": 21.5, "joined": 1.0}, 1.0),  # DDP's Join lets it go on
     ],
 )

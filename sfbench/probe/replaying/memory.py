@@ -7,6 +7,7 @@ it: 12 bytes a parameter with AdamW in float32. All ranks decide alike, from wha
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,15 +26,30 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRoom:
+    """What one rank has and needs on one of its devices, in bytes."""
+
+    device: str
+    """The same for ranks that share it, and no other one's."""
+    needs: int
+    total: int
+    free: int
+    """Beside the job's own peak."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
     """What one rank has and needs, in bytes."""
 
     host: str
-    needs: int
-    device_total: int
-    device_free: int
-    """Beside the job's own peak."""
+    devices: tuple[DeviceRoom, ...]
+    """As a rule one; a model may lie on several."""
     host_free: int
+
+    @property
+    def needs(self) -> int:
+        """Wherever the copy goes."""
+        return sum(device.needs for device in self.devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,23 +81,28 @@ class Keeping:
 
 
 def place_for_weights(rooms: Sequence[Room]) -> Keeping:
-    """Beside the job on the device; else in the host's memory; else nowhere."""
-    if all(r.needs + DEVICE_MARGIN * r.device_total <= r.device_free for r in rooms):
+    """Beside the job on its devices; else in the host's memory; else nowhere."""
+    found = [(rank, device) for rank, room in enumerate(rooms) for device in room.devices]
+    needs: Counter[str] = Counter()
+    for _, device in found:
+        needs[device.device] += device.needs
+    spare = [one.free - DEVICE_MARGIN * one.total - needs[one.device] for _, one in found]
+    if min(spare, default=0) >= 0:
         return Keeping(where="device")
-    tightest = min(range(len(rooms)), key=lambda i: rooms[i].device_free - rooms[i].needs)
+    rank, tightest = found[spare.index(min(spare))]
     on_device = (
-        f"{_gib(rooms[tightest].needs)} for a copy of weights and optimizer state, and "
-        f"{_gib(rooms[tightest].device_free)} of the device's memory are free beside the job's "
-        f"peak on rank {tightest}"
+        f"{_gib(needs[tightest.device])} for a copy of weights and optimizer state, and "
+        f"{_gib(tightest.free)} of the device's memory are free beside the job's "
+        f"peak on rank {rank}"
     )
     for host in {room.host for room in rooms}:
         here = [room for room in rooms if room.host == host]
-        needs, free = sum(room.needs for room in here), min(room.host_free for room in here)
-        if needs > HOST_PART * free:
+        all_need, free = sum(room.needs for room in here), min(room.host_free for room in here)
+        if all_need > HOST_PART * free:
             return Keeping(
                 where="nowhere",
                 reason=f"no memory: they need {on_device}; the host's ranks together would need "
-                f"{_gib(needs)} of {_gib(free)} that are free there",
+                f"{_gib(all_need)} of {_gib(free)} that are free there",
             )
     return Keeping(where="host")
 

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 import torch
 
 from sfbench.common.schema import RUNGS, Rung
+from sfbench.probe.device import Accelerator
 from sfbench.probe.hooks.model_hooks import forget_unsynced
 from sfbench.probe.replaying.memory import (
+    DeviceRoom,
     Keeping,
     Room,
     host_free_bytes,
@@ -41,7 +43,7 @@ class KeptWeights:
         self._state = state
         self._snapshot: Snapshot | None = None
         self._on_host = False
-        self._peak = 0
+        self._peaks: dict[torch.device, int] = {}
 
     @property
     def kept(self) -> bool:
@@ -100,16 +102,32 @@ class KeptWeights:
     def _place(self, *, on_device: bool) -> Keeping:
         state = self._state
         assert state.clock.accelerator is not None
-        memory = state.clock.accelerator.memory()
-        self._peak = max(self._peak, memory.peak)
+        own = state.clock.accelerator.device
+        needs = state_bytes(
+            state.models.models, state.updates.by_key.values(), lambda t: home_beside(own, t)
+        )
         room = Room(
             host=socket.gethostname(),
-            needs=state_bytes(state.models.models, state.updates.by_key.values()),
-            device_total=memory.total,
-            device_free=memory.beside(self._peak) if on_device else 0,
+            devices=tuple(self._room(device, needs[device], on_device) for device in needs),
             host_free=host_free_bytes(),
         )
         return place_for_weights(state.control.all_gather(room))
+
+    def _room(self, device: torch.device, needs: int, on_device: bool) -> DeviceRoom:
+        accelerator = Accelerator(device)
+        memory = accelerator.memory()
+        self._peaks[device] = peak = max(self._peaks.get(device, 0), memory.peak)
+        return DeviceRoom(
+            device=accelerator.identity()[1] or f"{device} of rank {self._state.rank}",
+            needs=needs,
+            total=memory.total,
+            free=memory.beside(peak) if on_device else 0,
+        )
+
+
+def home_beside(own: torch.device, tensor: torch.Tensor) -> torch.device:
+    """Where a tensor's copy counts: what lies on the host (counters) with the rank's device."""
+    return tensor.device if tensor.device.type == own.type else own
 
 
 def no_double(state: State) -> str | None:

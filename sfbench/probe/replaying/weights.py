@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -40,9 +42,16 @@ class Snapshot:
             scaler.load_state_dict(state)
 
 
-def state_bytes(models: Iterable[Any], optimizers: Iterable[Any]) -> int:
-    """What a snapshot takes."""
-    return sum(t.numel() * t.element_size() for t in _tensors(models, list(optimizers)))
+def state_bytes(
+    models: Iterable[Any],
+    optimizers: Iterable[Any],
+    home: Callable[[torch.Tensor], torch.device] = operator.attrgetter("device"),
+) -> Counter[torch.device]:
+    """What a snapshot takes of each device; ``home`` tells on which one a tensor counts."""
+    found: Counter[torch.device] = Counter()
+    for tensor in _tensors(models, list(optimizers)):
+        found[home(tensor)] += tensor.numel() * tensor.element_size()
+    return found
 
 
 def _copied(tensor: torch.Tensor, *, on_host: bool) -> torch.Tensor:
