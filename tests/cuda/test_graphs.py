@@ -85,6 +85,30 @@ def test_where_replays_meet_no_rank_runs_apart(rank: Rank) -> None:
     assert "replayed from a graph" in run.record.unavailable["solo"]
 
 
+def test_ranks_that_meet_where_they_should_not_never_run_alone(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a second rank, and collectives that no hook answers, in each backward
+    rank.wanting(rungs=LADDER)
+    session, met = rank.start(), [0]
+    monkeypatch.setattr("sfbench.probe.rungs_left.meetings", lambda: met[0])
+
+    def meet() -> None:
+        met[0] += 1
+
+    def another(step: int) -> None:
+        if step == 8:
+            session.world_size, session.control = 2, Together()  # type: ignore[assignment]
+            session._left._proven = False
+
+    rank.before_backward, rank.after_step = meet, another
+    run = rank.run()
+    # THEN
+    assert ran(run) == {"train", "cached"}
+    assert "cannot be answered on the rank" in run.record.unavailable["solo"]
+    assert len(run.column("step_s", "solo", measured=False)) == 0
+
+
 def test_alone_a_replay_meets_nobody(rank: Rank) -> None:
     rank.wanting(rungs=LADDER)
     rank.start().graphs.captured = True

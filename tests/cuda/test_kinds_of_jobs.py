@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from test_out_of_memory import copies, ran
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 from virtual import GIB, VirtualCuda
 from virtual_job import Rank
 
@@ -45,7 +47,8 @@ def one_rank() -> Iterator[None]:
 
 @pytest.mark.usefixtures("one_rank")
 def test_a_sharded_model_has_no_rungs_apart_and_is_timed(rank: Rank) -> None:
-    # GIVEN FSDP2 (fully_shard): parameters are DTensors
+    # GIVEN FSDP2 (fully_shard): parameters are DTensors; and a proxy of what is gone
+    gone = weakref.proxy(torch.nn.Linear(1, 1))
     mesh = init_device_mesh("cpu", (1,))
 
     def sharded() -> torch.nn.Module:
@@ -66,6 +69,21 @@ def test_a_sharded_model_has_no_rungs_apart_and_is_timed(rank: Rank) -> None:
         assert run.column("step_s", rung) == pytest.approx(rank.cost.device, abs=1e-6), rung
     assert run.record.loop.wrapper == "fsdp"
     assert run.record.notes == ()
+    with pytest.raises(ReferenceError):
+        gone.weight  # noqa: B018
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_ddps_python_reducer_has_no_rungs_apart(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a model that reads in backward whether to sync, as torch's setting makes it
+    monkeypatch.setattr(torch._dynamo.config, "optimize_ddp", "python_reducer")
+    rank.model = lambda: DistributedDataParallel(torch.nn.Linear(3, 1))
+    rank.wanting(rungs=LADDER)
+    run = rank.run()
+    assert ran(run) == {"train", "cached"}
+    assert "Python reducer" in run.record.unavailable["solo"]
 
 
 def test_weights_of_16_bits_have_every_rung(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:

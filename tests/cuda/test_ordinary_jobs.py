@@ -94,6 +94,37 @@ def test_two_optimizers_are_one_step_be_they_on_two_devices(
     assert run.column("samples") == pytest.approx(rank.batch)
 
 
+def test_training_that_goes_on_with_a_new_optimizer_on_another_device_is_followed(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN parameters that move to device 4 after 40 steps, with a new optimizer
+    cuda, cost, model = rank.cuda, rank.cost, torch.nn.Linear(3, 1)
+    at = [0]
+    for module in ("clock", "facts_of_rank"):
+        monkeypatch.setattr(
+            f"sfbench.probe.{module}.home_of", lambda *_: torch.device("cuda", at[0])
+        )
+    rank.start()
+
+    def body() -> None:
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        for step, inputs in enumerate(rank.batches(rows(rank))):
+            if step == 40:
+                cuda.synchronize(0)
+                at[0], optimizer = 4, torch.optim.SGD(model.parameters(), 1e-3)
+            cuda.host(cost.host)
+            cuda.launch(cost.device, at[0])
+            optimizer.zero_grad()
+            model(inputs).square().mean().backward()
+            optimizer.step()
+            cuda.now = max(cuda.now, cuda.streams[at[0]].free_at - 0.2)
+
+    measured = rank.run(body).column("step_s")
+    # THEN all but the few steps around the move are the device's
+    assert np.median(measured) == pytest.approx(cost.device, abs=1e-6)
+    assert measured[-20:] == pytest.approx(cost.device, abs=1e-6)
+
+
 def start_after(rank: Rank, devices: Iterable[int]) -> None:
     """The next work begins when all devices are done: ``Stream.wait_event``."""
     streams = [rank.cuda.streams[device] for device in devices]

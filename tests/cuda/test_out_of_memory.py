@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from sfbench.probe import script_runner
 from sfbench.probe.loop.verification import RankFacts
 from sfbench.probe.replaying import own_memory
 from sfbench.probe.replaying import ring as ring_module
-from sfbench.probe.replaying.memory import Memory, is_out_of_memory, room_for_double
+from sfbench.probe.replaying.memory import Memory, Room, is_out_of_memory, room_for_double
 from sfbench.probe.stop import Refused
 from sfbench.protocol import record_file
 
@@ -120,6 +121,25 @@ def test_where_another_rank_lacks_memory_this_one_lets_its_copy_go(
     # THEN the driver gets its memory back, on the device first and then on the host
     assert held == [0, 0]
     assert len(Copy.alive) == 0
+
+
+def test_the_copy_goes_where_the_tightest_rank_has_room(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN room here, and a second rank whose device is full
+    rank.wanting(rungs=LADDER)
+
+    def full(told: Any) -> Any:
+        if not isinstance(told, Room):
+            return told
+        (device,) = told.devices
+        return replace(told, devices=(replace(device, device="GPU-other", free=0),))
+
+    made = copies(monkeypatch, fit=lambda on_host: True)
+    session = rank.start()
+    session.control = Together(full)  # type: ignore[assignment]
+    assert ran(rank.run()) >= set(LADDER)
+    assert set(made) == {True}
 
 
 @pytest.mark.parametrize("full", [None, 1, 2])
