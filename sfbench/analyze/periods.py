@@ -29,6 +29,8 @@ class Rule:
     period: int
     place: int
     times: int
+    due: int
+    """Steps at which one was due, over all launches: ``times`` of them had one, or all."""
     sure: bool = True
     """False: each launch has one, at the same step. That may as well be once per start."""
 
@@ -57,7 +59,7 @@ def find_rule(at: Sequence[tuple[int, int]], lengths: Mapping[int, int]) -> Rule
             sure = _repeats(at, period, place)
             if not sure and place not in (0, 1, period - 1):
                 continue
-            best = (score, Rule(period=period, place=place, times=times, sure=sure))
+            best = (score, Rule(period=period, place=place, times=times, due=due, sure=sure))
     return None if best is None else best[1]
 
 
@@ -101,19 +103,37 @@ def size_interval(sizes_s: Sequence[float]) -> Interval:
     return Interval(value=mean, low=max(0.0, mean - half), high=mean + half)
 
 
+def part_interval(times: int, due: int) -> Interval:
+    """Part of the due steps that have one (Clopper and Pearson 1934); just 1 where all had one.
+
+    A script that did what it does at every step where it was due does it by a rule.
+    """
+    if times >= due:
+        return Interval(value=1.0, low=1.0, high=1.0)
+    alpha = 1 - CONFIDENCE
+    low = float(special.betaincinv(times, due - times + 1, alpha / 2))
+    high = float(special.betaincinv(times + 1, due - times, 1 - alpha / 2))
+    return Interval(value=times / due, low=low, high=high)
+
+
 def per_step(sizes_s: Sequence[float], seen: int, rule: Rule | None) -> Interval:
     """Seconds per step: mean size over the period, or all sizes over the steps that were ``seen``.
 
-    The interval is that of the mean size if there is a rule; if the rule is not sure it
-    begins at 0: once per start costs nothing in the long run. Without a rule it is that of a
-    Poisson count.
+    With a rule the interval is that of the mean size and that of the part of the due steps that
+    had one, as independent errors; if the rule is not sure it begins at 0: once per start costs
+    nothing in the long run. Without a rule it is that of a Poisson count.
     """
     if rule is not None:
-        size = size_interval(sizes_s)
-        low = (size.low or 0.0) / rule.period if rule.sure else 0.0
-        high = (size.high or 0.0) / rule.period
-        return Interval(value=size.value / rule.period, low=low, high=high)
+        return _by_rule(size_interval(sizes_s), part_interval(rule.times, rule.due), rule)
     value = float(sum(sizes_s)) / seen
     fewest, most = times_interval(len(sizes_s))
     low, high = fewest / len(sizes_s), most / len(sizes_s)
     return Interval(value=value, low=value * low, high=value * high)
+
+
+def _by_rule(size: Interval, part: Interval, rule: Rule) -> Interval:
+    value = size.value * part.value / rule.period
+    below = math.hypot(*(1 - (one.low or 0.0) / one.value for one in (size, part)))
+    above = math.hypot(*((one.high or one.value) / one.value - 1 for one in (size, part)))
+    low = value * max(0.0, 1 - below) if rule.sure else 0.0
+    return Interval(value=value, low=low, high=value * (1 + above))

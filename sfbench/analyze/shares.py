@@ -170,7 +170,8 @@ def _of_stalls(half_width_s: float, share: float, used: Cycles, step_s: float) -
 def _seconds(part: Quantity, used: Cycles) -> Share:
     if part.half_width_s is not None:
         value, half = float(part.values.mean()), part.half_width_s
-        return Share(value=value, low=value - half, high=value + half)
+        share = Share(value=value, low=value - half, high=value + half)
+        return _widened(share, _systematic(part.values) * float(used.train_s.mean()))
     systematic_s = _systematic(part.noise) * float(used.train_s.mean())
     return _share(float(part.values.mean()), _spread(part.noise, used), systematic_s)
 

@@ -201,7 +201,8 @@ class _Facts:
             return None
         made = sum(self.lengths_of(rank).values())
         period = self.steps_per_pass or round(made / len(starts))
-        return Rule(period=period, place=0, times=times) if period > 1 else None
+        due = max(times, len(starts))
+        return Rule(period=period, place=0, times=times, due=due) if period > 1 else None
 
 
 def _groups(events: pd.DataFrame, facts: _Facts) -> Iterator[_Group]:

@@ -10,6 +10,7 @@ Disproved if the job takes as long per step with that line taken out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from sfbench.analyze.parts import Part
@@ -98,9 +99,19 @@ def diagnose_outside(case: Case) -> Iterator[Diagnosis]:
 
 
 def _of_wall(case: Case, stall: Stall) -> Interval:
-    """Of a step and all that stands beside it."""
-    each = [s.per_step_s.value for s in case.point.stalls if s.kind in OUTSIDE]
-    return _times(stall.per_step_s, 1 / (case.step_s + sum(each)))
+    """Of a step and all that stands beside it: known no better than these are."""
+    others = [s.per_step_s for s in case.point.stalls if s.kind in OUTSIDE and s is not stall]
+    beside = [case.point.step_s or Interval(value=case.step_s, low=None, high=None), *others]
+    own, rest_s = stall.per_step_s, sum(one.value for one in beside)
+    share = own.value / (own.value + rest_s)
+    if own.low is None or own.high is None or any(one.low is None for one in beside):
+        return Interval(value=share, low=None, high=None)
+    longer_s = math.hypot(*((one.high or one.value) - one.value for one in beside))
+    shorter_s = min(rest_s, math.hypot(*(one.value - (one.low or 0.0) for one in beside)))
+    low = (own.low / (own.low + rest_s), own.value / (own.value + rest_s + longer_s))
+    high = (own.high / (own.high + rest_s), own.value / (own.value + rest_s - shorter_s))
+    below, above = (math.hypot(*(end - share for end in ends)) for ends in (low, high))
+    return Interval(value=share, low=max(0.0, share - below), high=min(1.0, share + above))
 
 
 def _times(interval: Interval, factor: float) -> Interval:

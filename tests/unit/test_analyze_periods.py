@@ -6,7 +6,14 @@ import random
 
 import pytest
 
-from sfbench.analyze.periods import find_rule, per_step, size_interval, times_interval
+from sfbench.analyze.periods import (
+    Rule,
+    find_rule,
+    part_interval,
+    per_step,
+    size_interval,
+    times_interval,
+)
 
 
 def seen(period: int, place: int, lengths: dict[int, int]) -> list[tuple[int, int]]:
@@ -86,3 +93,33 @@ def test_a_count_has_the_interval_of_garwood() -> None:
     assert times_interval(0) == (0.0, pytest.approx(3.689, abs=1e-3))
     assert times_interval(5) == (pytest.approx(1.623, abs=1e-3), pytest.approx(11.668, abs=1e-3))
     assert per_step([0.2] * 5, 100, None).value == pytest.approx(0.01)
+
+
+def test_where_some_due_steps_had_none_the_cost_is_that_of_those_that_had() -> None:
+    lengths = {0: 400, 1: 400}
+    at = [one for one in seen(20, 0, lengths) if one not in ((0, 100), (1, 60), (1, 200))]
+    rule = find_rule(at, lengths)
+
+    assert rule is not None
+    assert (rule.period, rule.times, rule.due) == (20, 35, 38)
+    cost = per_step([0.2] * 35, 800, rule)
+    assert cost.value == pytest.approx(0.2 / 20 * 35 / 38)
+    assert cost.low is not None
+    assert cost.high is not None
+    assert cost.low < 0.2 / 20 * 0.85
+    assert cost.high > 0.2 / 20 * 0.97
+
+
+def test_where_all_due_steps_had_one_only_the_size_is_uncertain() -> None:
+    rule = Rule(period=10, place=0, times=4, due=4)
+    cost, size = per_step([0.2, 0.21, 0.19, 0.2], 400, rule), size_interval([0.2, 0.21, 0.19, 0.2])
+
+    assert (cost.value, cost.low) == (pytest.approx(0.02), pytest.approx((size.low or 0) / 10))
+
+
+def test_a_part_has_the_interval_of_clopper_and_pearson() -> None:
+    part = part_interval(8, 10)
+    assert (part.low, part.high) == (
+        pytest.approx(0.4439, abs=1e-4),
+        pytest.approx(0.9748, abs=1e-4),
+    )

@@ -208,6 +208,12 @@ def test_what_stands_outside_the_loop_is_in_no_figure_of_the_step(saved: float, 
     found = named(diagnoses, 2)
     assert found.severity == "bottleneck"
     assert found.evidence["share_of_wall_time"] == pytest.approx(0.4, rel=0.05)
+    step_s = analysis.points[-1].step_s
+    assert step_s is not None
+    assert step_s.low is not None
+    half = 0.6 * 0.4 * (step_s.value / step_s.low - 1)  # by the step alone; half of it is regained
+    assert found.regain.high is not None
+    assert found.regain.high - found.regain.value > 0.9 * half / 2
     assert found.regain.value == pytest.approx(0.2, rel=0.05)
 
 
