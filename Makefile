@@ -13,7 +13,7 @@ FRAMEWORKS := $(VENV)/.sfbench-frameworks
 SHORT := -m "not slow and not frameworks"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-frameworks test-safe random-ends fuzz bench accuracy gate-accuracy gpu-check docs sweep example clean
+.PHONY: help venv check test test-frameworks test-safe random-ends fuzz bench accuracy stalls gate-accuracy gpu-check docs sweep example clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -46,6 +46,9 @@ bench: $(STAMP)  ## Benchmarks of the tool itself
 
 accuracy: $(STAMP)  ## Injected faults, many times each: the slow tests
 	$(BIN)/pytest -m slow --capture=no --ignore tests/dist/test_guard.py $(ARGS)
+
+stalls: $(STAMP)  ## Jobs that stop between steps beside a stopwatch (10 minutes, a quiet machine)
+	$(BIN)/python tests/faults/beside_stopwatch.py $(ARGS)
 
 test-safe: $(STAMP)  ## The user's files: each way to save, each way to end, both guards (an hour)
 	$(BIN)/pytest -m "slow or not slow" tests/dist/test_guard.py $(ARGS)

@@ -98,8 +98,8 @@ class Beside:
 
     @property
     def largest(self) -> Stall:
-        """Of all that were found."""
-        return max(self.point.stalls, key=lambda stall: stall.per_step_s.value)
+        """Of all stalls that were found."""
+        return largest(self.point)
 
     @property
     def cause_right(self) -> bool:
@@ -125,6 +125,11 @@ class Beside:
             f"{self.job.kind:12} at {self.point.devices}: {rate} {self.off:+.1%} of "
             f"{1e3 * self.step_s:.1f} ms{outside}, {cause} (two stopwatches: {self.moved:.1%})"
         )
+
+
+def largest(point: Point) -> Stall:
+    """The stall that costs most."""
+    return max(point.stalls, key=lambda stall: stall.per_step_s.value)
 
 
 def sweep(folder: Path, kind: str, **changes: object) -> SweepResult:
