@@ -39,11 +39,28 @@ def losses(point: Point, one: Point) -> tuple[Loss, ...] | None:
     return tuple(answer)
 
 
-def known_losses(point: Point, one: Point) -> tuple[Loss, ...] | None:
-    """The same, but None as well if one of them is no figure."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldLosses:
+    """Losses that are figures, and what the others come to."""
+
+    told: tuple[Loss, ...]
+    untold: tuple[Part, ...]
+    """Parts whose loss is known too badly to be a figure."""
+    rest: float
+    """What the untold ones lose together; 0 if all are told."""
+
+
+def told_losses(point: Point, one: Point) -> ToldLosses | None:
+    """The same, as far as they are figures; None if none is."""
     found = losses(point, one)
-    told = found is not None and all(is_told(loss.part, loss.lost, point, one) for loss in found)
-    return found if told else None
+    if found is None or point.efficiency is None:
+        return None
+    told = tuple(loss for loss in found if is_told(loss.part, loss.lost, point, one))
+    untold = tuple(loss.part for loss in found if loss not in told)
+    if not told:
+        return None
+    rest = 1.0 - point.efficiency.value - sum(loss.lost.value for loss in told)
+    return ToldLosses(told=told, untold=untold, rest=rest if untold else 0.0)
 
 
 def is_told(part: Part, lost: Interval, point: Point, one: Point | None) -> bool:

@@ -33,6 +33,11 @@ class Part:
     """It has a column of its own only if its share reaches this somewhere."""
 
     @property
+    def takes(self) -> str:
+        """The verb behind its label."""
+        return "take" if self.label == "stalls" else "takes"
+
+    @property
     def terms(self) -> tuple[str, ...]:
         """The quantities of the formula."""
         return tuple(self.formula.split(" - "))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sfbench.checks.facts import LaunchFacts, result
+from sfbench.common import units
 from sfbench.common.schema import CheckResult
+from sfbench.common.units import things
 
 ID = "threads"
 
@@ -22,13 +24,12 @@ def check(launches: Sequence[LaunchFacts]) -> CheckResult:
     everywhere = set().union(*seen.values())
     if len(everywhere) == 1:
         return result(ID, "pass", f"{everywhere.pop()} per device everywhere.")
-    counts = "; ".join(f"{_counts(threads)} at {devices}" for devices, threads in seen.items())
+    counts = "; ".join(
+        f"{units.listed(sorted(threads))} at {things(devices, 'device')}"
+        for devices, threads in seen.items()
+    )
     text = (
-        f"Threads per rank: {counts} devices. The script sets them (torch.set_num_threads, "
+        f"Threads per rank: {counts}. The script sets them (torch.set_num_threads, "
         "OMP_NUM_THREADS), so its points are not comparable: give every device the same number."
     )
     return result(ID, "fail", text)
-
-
-def _counts(threads: set[int]) -> str:
-    return " and ".join(str(n) for n in sorted(threads))

@@ -97,11 +97,11 @@ def _print_plans(plans: list[SweepPlan], *, as_json: bool) -> None:
         put_json(json.dumps({"schema": 1, "plans": documents}, indent=2) + "\n")
         return
     for plan, document in zip(plans, documents, strict=True):
-        counts = ", ".join(map(str, plan.devices))
+        counts = units.counts(plan.devices, f"{plan.device_type} device")
         about = "about " if plan.rounds is None else ""
         put_text(
             f"{_typed(plan)}\n"
-            f"  {about}{document['launches']} launches: {counts} {plan.device_type} devices, "
+            f"  {about}{document['launches']} launches: {counts}, "
             f"{things(plan.threads_per_device, 'thread')} each, {document['rounds']} rounds\n"
             f"{_on_nodes(plan)}"
             f"  takes about {units.duration(document['expected_s'])}: measures for at most "
@@ -202,10 +202,10 @@ def _run_all(plans: list[SweepPlan], *, replace: bool, quiet: bool) -> list[Fini
 def _announced(plans: list[SweepPlan]) -> str:
     from sfbench.plan.rounds import expected_s
 
-    counts = ", ".join(map(str, plans[0].devices))
+    counts = units.counts(plans[0].devices, "device")
     whole_s = sum(map(expected_s, plans))
     return (
-        f"{' and '.join(plan.target.name for plan in plans)} at {counts} devices: takes about "
+        f"{units.listed([plan.target.name for plan in plans])} at {counts}: takes about "
         f"{units.duration(whole_s)}, half of it to measure, half to start and warm up."
     )
 

@@ -8,6 +8,7 @@ What is not known at all is no figure: ``is_known`` decides that for every text.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from sfbench.common.schema import Interval, Share
 
@@ -181,6 +182,17 @@ def things(number: float, word: str) -> str:
     """``1 core``, ``2 launches``, ``12,000 steps``: so many of what a word names."""
     ending = "" if number == 1 else "es" if word.endswith("ch") else "s"
     return f"{count(number)} {word}{ending}"
+
+
+def listed(words: Sequence[object]) -> str:
+    """``2``, ``2 and 4``, ``2, 4 and 8``."""
+    texts = [str(word) for word in words]
+    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
+
+
+def counts(numbers: Sequence[int], word: str) -> str:
+    """``1 device``, ``2, 4 and 8 devices``."""
+    return f"{listed(numbers)} {word}{'' if list(numbers) == [1] else 's'}"
 
 
 def _scale(value_s: float) -> tuple[float, str]:

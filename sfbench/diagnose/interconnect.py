@@ -222,8 +222,9 @@ def _evidence(traffic: _Traffic) -> Evidence:
 
 
 def _largest(case: Case) -> tuple[int, float] | None:
-    """The largest size that was timed and its median over launches."""
-    times = [time for record in case.records for time in record.all_reduce]
+    """The job's largest bucket that was timed and its median over launches."""
+    most = max(case.loop.bucket_bytes, default=0)
+    times = [time for rec in case.records for time in rec.all_reduce if time.bytes <= most]
     if not times:
         return None
     size = max(time.bytes for time in times)

@@ -15,6 +15,10 @@ from sfbench.probe.device import Accelerator
 from sfbench.probe.probe_group import Control
 from sfbench.probe.replaying.memory import is_out_of_memory
 
+DEFAULT_BUCKET_BYTES = 25 * 2**20
+"""DDP's bucket_cap_mb."""
+ALIKE = 2
+"""A bucket that is smaller by no more than this factor tells the same."""
 REPEATS = 5
 BUDGET_S = 0.4
 """For one size; a slower one is repeated less often, at least once."""
@@ -29,6 +33,17 @@ again: else a short one would seem to take as long as the host takes to launch t
 MOST_FILLING = 200
 SPARE = 0.5
 """Part of what is free beside the job's peak that a buffer may take: NCCL takes some as well."""
+
+
+def wanted_sizes(buckets: Sequence[int]) -> tuple[int, ...]:
+    """Bytes to time for buckets of so many bytes.
+
+    Small ones alone do not tell what fewer and larger ones would cost: of these all gradients
+    together are timed as well, or as much of them as DDP puts into one bucket by default.
+    """
+    joined = min(sum(buckets), DEFAULT_BUCKET_BYTES)
+    few = max(buckets, default=0) * ALIKE >= joined
+    return tuple(buckets) if few else (*buckets, joined)
 
 
 def time_all_reduce(

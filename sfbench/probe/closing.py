@@ -28,7 +28,7 @@ from sfbench.common.schema import (
     SaveInfo,
 )
 from sfbench.probe import checkout
-from sfbench.probe.allreduce import time_all_reduce
+from sfbench.probe.allreduce import time_all_reduce, wanted_sizes
 from sfbench.probe.hooks.fetching import FetchCost
 from sfbench.probe.hooks.passes import pass_length
 from sfbench.probe.loop.description import device_of
@@ -74,7 +74,7 @@ def all_reduce_times(state: State) -> tuple[AllReduceTime, ...]:
     info, model = state.loop_info, next(iter(state.models.models), None)
     if info is None or model is None or state.world_size == 1 or "cached" not in state.rungs:
         return ()
-    sizes = info.bucket_bytes
+    sizes = wanted_sizes(info.bucket_bytes)
     return time_all_reduce(
         state.control, model.process_group, model.device, sizes, state.clock.accelerator
     )

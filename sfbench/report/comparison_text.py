@@ -11,6 +11,7 @@ from rich.text import Text
 
 from sfbench.common.plain_text import markdown_text
 from sfbench.common.schema import Interval
+from sfbench.common.units import things
 from sfbench.report.comparison import (
     FAILED_NOW,
     FASTER,
@@ -99,7 +100,7 @@ def _lines(compared: Comparison) -> Iterator[str]:
     moved = [part for part in compared.parts if part.moved]
     if moved:
         said = ", ".join(f"{p.part} {p.change} ({p.before} to {p.after})" for p in moved)
-        yield f"Step at {moved[0].devices} devices, the biggest change first: {said}."
+        yield f"Step at {things(moved[0].devices, 'device')}, the biggest change first: {said}."
     for difference in compared.differences:
         yield f"Measured differently: {difference}."
     yield _said(compared)

@@ -9,11 +9,11 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from sfbench.analyze.losses import known_losses
+from sfbench.analyze.losses import told_losses
 from sfbench.analyze.parts import PARTS
 from sfbench.common import units
 from sfbench.common.schema import Point, StepQuantiles, SweepResult
-from sfbench.report import figures
+from sfbench.report import figures, figures_of_parts
 from sfbench.report.svg import to_svg
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -77,7 +77,7 @@ def where_time_goes(result: SweepResult) -> Iterator[Drawing]:
             name="shares",
             title="Where each step goes",
             caption="Parts of the step time, measured by switching their causes off.",
-            figure=figures.step_parts(result),
+            figure=figures_of_parts.step_parts(result),
             grid=_shares_grid(result),
         )
 
@@ -121,19 +121,23 @@ def _waterfall(result: SweepResult) -> Iterator[Drawing]:
         return
     yield Drawing(
         name="waterfall",
-        title=f"From ideal to achieved at {shown.devices} devices",
+        title=f"From ideal to achieved at {figures.device_count(shown)}",
         caption="Efficiency points that each part of the step costs against 1 device.",
-        figure=figures.waterfall(shown, one),
+        figure=figures_of_parts.waterfall(shown, one),
         grid=_losses_grid(shown, one),
     )
 
 
 def _losses_grid(point: Point, one: Point) -> Grid:
     rows = [("ideal", "100%")]
-    found = known_losses(point, one)
+    found = told_losses(point, one)
+    told = found.told if found is not None else ()
+    rows += [(loss.part.label, f"{units.points(-loss.lost.value)} points") for loss in told]
     if found is None:
         rows.append(("lost, not told apart", units.MISSING))
-    rows += [(loss.part.label, f"{units.points(-loss.lost.value)} points") for loss in found or ()]
+    elif found.untold:
+        names = units.listed([part.label for part in found.untold])
+        rows.append((f"not told apart: {names}", f"{units.points(-found.rest)} points"))
     rows.append(("achieved", units.percent_interval(point.efficiency)))
     return Grid(columns=("part of the step", "efficiency"), rows=tuple(rows))
 

@@ -195,4 +195,4 @@ def _bus(devices: int, size: int, seconds: float) -> float:
 
 
 def _devices(point: Point) -> str:
-    return "1 device" if point.devices == 1 else f"{point.devices} devices"
+    return units.things(point.devices, "device")

@@ -8,27 +8,17 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from sfbench.analyze.losses import Loss, known_losses
-from sfbench.analyze.parts import PARTS, Part
 from sfbench.common import units
-from sfbench.common.schema import Interval, Point, StepQuantiles, SweepResult, TimeShare
-from sfbench.report.result_rows import is_unknown
-from sfbench.report.sentences import MENTIONED
+from sfbench.common.schema import Interval, Point, StepQuantiles, SweepResult
 from sfbench.report.svg import COLOURS, HOVER, STYLE
 
 WIDTH_IN, HEIGHT_IN = 4.8, 3.1
 ROW_IN = 0.34
 """Height of one horizontal bar."""
-FAR = 1.3
-"""Efficiency beyond which a quarter on the axis is too narrow for its number."""
 OUTLIERS = 2.0
 """The axis of step times ends at this many times the largest 95 % quantile."""
-UNKNOWN_PARTS = "not told apart"
-"""What a hatched bar means."""
-LABELLED = 0.07
-"""A bar narrower than this part of the axis has no room for its number."""
 
 
 def throughput(result: SweepResult) -> Figure:
@@ -100,90 +90,6 @@ def step_times(result: SweepResult) -> Figure:
         axes.grid(axis="x")
 
     return in_style(draw, rows=sum(p.step_quantiles is not None for p in result.points))
-
-
-def step_parts(result: SweepResult) -> Figure:
-    """Where each step goes: a bar of time shares per device count; hatched where not known."""
-    points = [p for p in result.points if p.status == "ok"]
-    known = [p.time_share for p in points if p.time_share and not is_unknown(p.time_share)]
-    parts = [p for p in PARTS if any((s.of(p.id).value or 0.0) >= MENTIONED for s in known)]
-
-    def draw(axes: Axes) -> None:
-        for row, point in enumerate(points):
-            if point.time_share is None or is_unknown(point.time_share):
-                _hatched(axes, row, 0.0, 1.0, label=UNKNOWN_PARTS)
-            else:
-                _stacked(axes, row, point.time_share, parts)
-        label_rows(axes, [device_count(p) for p in points])
-        axes.set_xlim(0, 1)
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-        handles, labels = axes.get_legend_handles_labels()
-        unique = dict(zip(labels, handles, strict=True))
-        axes.legend(
-            list(unique.values()),
-            list(unique),
-            loc="lower center",
-            bbox_to_anchor=(0.45, 1.0),
-            ncols=3,
-            handlelength=1.0,
-            handleheight=1.0,
-            columnspacing=1.2,
-        )
-
-    return in_style(draw, rows=len(points) + 2)
-
-
-def _stacked(axes: Axes, row: int, shares: TimeShare, parts: Sequence[Part]) -> None:
-    left = 0.0
-    for part in parts:
-        width = max(shares.of(part.id).value or 0.0, 0.0)
-        _bar(axes, row, left, width, part)
-        left += width
-    # Where a part was not measured, what is left is known as a whole only.
-    if any(shares.of(part.id).value is None for part in PARTS if not part.column_from):
-        _hatched(axes, row, left, max(1.0 - left, 0.0), label=UNKNOWN_PARTS)
-
-
-def waterfall(point: Point, one: Point) -> Figure:
-    """From ideal to achieved at one device count; one hatched fall where losses are not known."""
-    assert point.efficiency is not None
-    efficiency = point.efficiency.value
-    found = known_losses(point, one)
-    named = [loss for loss in found or () if abs(loss.lost.value) >= MENTIONED]
-    steps = sorted(named, key=lambda loss: -loss.lost.value)
-    labels = [loss.part.label for loss in steps] if found is not None else [UNKNOWN_PARTS]
-
-    def draw(axes: Axes) -> None:
-        last = len(labels) + 1
-        _wide_bar(axes, 0, 0.0, 1.0, COLOURS["muted"])
-        _label(axes, 0, 1.0, "100%")
-        left = max(_falls(axes, steps), efficiency)
-        if found is None:
-            low, high = sorted((efficiency, 1.0))
-            _hatched(axes, 1, low, high - low, label="_")
-            _label(axes, 1, high, units.points(efficiency - 1.0))
-        _wide_bar(axes, last, 0.0, efficiency, COLOURS["accent"])
-        _label(axes, last, efficiency, units.percent_interval(point.efficiency))
-        label_rows(axes, ["ideal", *labels, "achieved"])
-        axes.set_xlim(0, left * 1.2)
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        axes.xaxis.set_major_locator(MultipleLocator(0.25 if left <= FAR else 0.5))
-        axes.set_xlabel("efficiency")
-
-    return in_style(draw, rows=len(labels) + 2)
-
-
-def _falls(axes: Axes, steps: Sequence[Loss]) -> float:
-    """Draw each loss where the one before left off; returns the furthest place reached."""
-    at, furthest = 1.0, 1.0
-    for row, loss in enumerate(steps, start=1):
-        low, high = sorted((at, at - loss.lost.value))
-        _wide_bar(axes, row, low, high - low, COLOURS[loss.part.id])
-        sign = "+" if loss.lost.value < 0 else ""
-        _label(axes, row, high, f"{sign}{units.points(-loss.lost.value)}")
-        at -= loss.lost.value
-        furthest = max(furthest, high)
-    return furthest
 
 
 def in_style(draw: Callable[[Axes], None], rows: float | None = None) -> Figure:
@@ -331,52 +237,6 @@ def label_rows(axes: Axes, labels: Sequence[str]) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _bar(axes: Axes, row: int, left: float, width: float, part: Part) -> None:
-    axes.barh(
-        row,
-        width,
-        left=left,
-        height=0.66,
-        color=COLOURS[part.id],
-        edgecolor=COLOURS["ground"],
-        linewidth=0.8,
-        label=part.label,
-    )
-    if width >= LABELLED:
-        axes.annotate(
-            units.percent(width),
-            (left + width / 2, row),
-            ha="center",
-            va="center",
-            color=COLOURS["ground"],
-        )
-
-
-def _hatched(axes: Axes, row: int, left: float, width: float, label: str) -> None:
-    """A stretch that is known as a whole only."""
-    axes.barh(
-        row,
-        width,
-        left=left,
-        height=0.66,
-        facecolor="none",
-        edgecolor=COLOURS["muted"],
-        hatch="////",
-        linewidth=0.8,
-        label=label,
-    )
-
-
-def _wide_bar(axes: Axes, row: int, left: float, width: float, colour: str) -> None:
-    axes.barh(row, width, left=left, height=0.66, color=colour, linewidth=0)
-
-
-def _label(axes: Axes, row: int, right: float, text: str) -> None:
-    axes.annotate(
-        text, (right, row), xytext=(4, 0), textcoords="offset points", ha="left", va="center"
-    )
-
-
 def device_count(point: Point) -> str:
     """``8 devices``."""
-    return "1 device" if point.devices == 1 else f"{point.devices} devices"
+    return units.things(point.devices, "device")

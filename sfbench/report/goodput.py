@@ -59,4 +59,4 @@ def _told(point: Point, epoch: EpochTime) -> str:
 
 
 def _devices(point: Point) -> str:
-    return "1 device" if point.devices == 1 else f"{point.devices} devices"
+    return units.things(point.devices, "device")

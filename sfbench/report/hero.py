@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sfbench.analyze.losses import known_losses
+from sfbench.analyze.losses import told_losses
 from sfbench.common import units
 from sfbench.common.schema import Point, SweepResult
 from sfbench.common.units import things
 from sfbench.report.cause_words import words_of
 from sfbench.report.sentences import MENTIONED, first_fix, regain_points
 
+UNTOLD = "lost, not told apart"
 ROOM = 0.09
 """A segment narrower than this part of the bar has no room for its number."""
 
@@ -83,21 +84,22 @@ def _segments(point: Point, one: Point | None) -> Iterator[Segment]:
     lost = 1.0 - efficiency
     if lost < MENTIONED:
         return
-    known = _known_losses(point, one)
-    if known is None:
-        yield _segment("unknown", "lost, not told apart", lost, ideal, units.points(lost))
-        return
     # Parts that weigh less than at one device leave more than the loss: all are drawn to scale.
+    known = _known_losses(point, one, lost)
     scale = lost / sum(value for _, _, value in known)
     for colour, label, value in known:
         yield _segment(colour, label, value * scale, ideal, units.points(value))
 
 
-def _known_losses(point: Point, one: Point | None) -> list[tuple[str, str, float]] | None:
-    found = known_losses(point, one) if one is not None else None
-    sized = [(x.part.id, x.part.label, x.lost.value) for x in found or ()]
+def _known_losses(point: Point, one: Point | None, lost: float) -> list[tuple[str, str, float]]:
+    """Colour, label and size of each, largest first; what is not told apart comes last."""
+    found = told_losses(point, one) if one is not None else None
+    sized = [(x.part.id, x.part.label, x.lost.value) for x in (found.told if found else ())]
     named = [loss for loss in sized if loss[2] >= MENTIONED]
-    return sorted(named, key=lambda loss: -loss[2]) or None
+    if found is None or not (named or found.untold) or (found.untold and found.rest < MENTIONED):
+        return [("unknown", UNTOLD, lost)]
+    rest = [("unknown", UNTOLD, found.rest)] if found.untold else []
+    return [*sorted(named, key=lambda loss: -loss[2]), *rest]
 
 
 def _segment(colour: str, label: str, part: float, ideal: float, text: str) -> Segment:

@@ -125,7 +125,7 @@ def oversubscribed(result: SweepResult) -> tuple[str, ...]:
     return (
         f"Oversubscribed: devices share {things(result.environment.cores, 'core')}{each}. The "
         "most that a "
-        f"job which keeps its cores busy can reach: {', '.join(limits)} devices.",
+        f"job which keeps its cores busy can reach: {units.listed(limits)} devices.",
     )
 
 
@@ -196,14 +196,12 @@ def _rank(point: Point, part: Part) -> str:
 
 
 def _unknown_shares(result: SweepResult) -> Iterator[str]:
-    counts = [
-        str(p.devices)
-        for p in result.points
-        if p.time_share is not None and is_unknown(p.time_share)
+    unknown = [
+        p.devices for p in result.points if p.time_share is not None and is_unknown(p.time_share)
     ]
-    if counts:
+    if unknown:
         yield (
-            f"Time shares at {' and '.join(counts)} devices: those shown as {units.UNKNOWN} are "
+            f"Time shares at {units.counts(unknown, 'device')}: those shown as {units.UNKNOWN} are "
             f"known no better than ±{100 * units.UNKNOWN_HALF:.0f} points. Free the machine of "
             "other work, or give it more --rounds and --seconds."
         )
@@ -220,7 +218,7 @@ def _one_device(one: Point | None) -> Iterator[str]:
     part, lost = max(shares.items(), key=lambda item: item[1].value or 0.0, default=(None, None))
     taken = (lost.value or 0.0) if lost is not None else 0.0
     if part is not None and taken >= (1 - compute) * MOST_OF_IT:
-        cause = f"{part.label} takes {units.share(lost)}"
+        cause = f"{part.label} {part.takes} {units.share(lost)}"
     else:
         cause = "what takes the rest is not known"
     yield (

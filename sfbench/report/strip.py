@@ -89,4 +89,4 @@ def _spans(shown: Stretch, rank: int, part: StretchPart) -> list[tuple[float, fl
 
 
 def _devices(point: Point) -> str:
-    return "1 device" if point.devices == 1 else f"{point.devices} devices"
+    return units.things(point.devices, "device")

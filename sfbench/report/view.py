@@ -200,16 +200,15 @@ def _points(result: SweepResult, rows: Rows) -> tuple[PointView, ...]:
 
 def _missing(result: SweepResult) -> Iterator[Fact]:
     """Each reason once, with the device counts it stands for."""
-    counts: dict[str, list[str]] = {}
+    counts: dict[str, list[int]] = {}
     for point in result.points:
         if point.time_share is None:
             continue
         shares = [point.time_share.of(part.id) for part in PARTS]
         for reason in dict.fromkeys(s.reason for s in shares if s.reason):
-            counts.setdefault(reason, []).append(str(point.devices))
+            counts.setdefault(reason, []).append(point.devices)
     for reason, devices in counts.items():
-        plural = "device" if devices == ["1"] else "devices"
-        yield Fact(name=f"{', '.join(devices)} {plural}", text=reason)
+        yield Fact(name=units.counts(devices, "device"), text=reason)
 
 
 def _ranks(point: Point) -> RanksView:
@@ -245,5 +244,5 @@ def _failures(result: SweepResult) -> Iterator[FailureView]:
 def _warnings(result: SweepResult) -> Iterator[str]:
     yield from result.warnings
     for point in result.points:
-        plural = "device" if point.devices == 1 else "devices"
-        yield from (f"{point.devices} {plural}: {warning}" for warning in point.warnings)
+        count = units.things(point.devices, "device")
+        yield from (f"{count}: {warning}" for warning in point.warnings)

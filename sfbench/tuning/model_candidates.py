@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sfbench.common.schema import Diagnosis
+from sfbench.diagnose.link import DEFAULT_BUCKET_MB, split
 from sfbench.tuning.job_facts import JobFacts, number
 from sfbench.tuning.tried import Candidate, TriedSettings
 
@@ -21,6 +22,8 @@ FEW_BYTES = 2**20
 """Gradients below this cost nothing to copy."""
 LARGE_BUCKET_MB = 100
 """Tried if the link does not explain what communication costs."""
+MANY_TIMES = 2
+"""So many times as many buckets as DDP makes by itself are small ones."""
 LARGER_BATCH = 2
 _SEND_BF16 = ("nccl", "xccl")
 
@@ -135,6 +138,13 @@ def _buckets(facts: JobFacts, found: Diagnosis) -> Iterator[Candidate]:
         yield _model(found, "buckets", _gain(facts, saved_s), bucket_cap_mb=cap)
     elif cap is None and len(facts.loop.bucket_bytes) > 1:
         yield _model(found, "buckets", None, bucket_cap_mb=LARGE_BUCKET_MB)
+    elif _small(facts.loop.bucket_bytes):
+        # The script asks for them: what DDP makes by itself is worth a trial whatever is predicted.
+        yield _model(found, "buckets", None, bucket_cap_mb=DEFAULT_BUCKET_MB)
+
+
+def _small(buckets: Sequence[int]) -> bool:
+    return len(buckets) >= MANY_TIMES * len(split(sum(buckets), DEFAULT_BUCKET_MB))
 
 
 def _buffers(facts: JobFacts, found: Diagnosis) -> Iterator[Candidate]:

@@ -126,6 +126,33 @@ def test_what_is_left_of_a_step_is_drawn_as_unknown() -> None:
     assert "28%" in stacked
 
 
+def test_parts_that_are_no_figure_are_drawn_as_one_beside_those_that_are() -> None:
+    # GIVEN a point whose data loading is no figure, and the others are
+    known = golden_results.shares(data=0.1, communication=0.12, straggler=0.08)
+    share = replace(known, data=Share(value=0.1, low=-0.3, high=0.5))
+    one, four = golden_results.point(1), golden_results.point(4, 0.7, time_share=share)
+
+    page = render_html([golden_results.sweep("part", one, four)])
+
+    stacked = page.split("Where each step goes</h3>")[1].split("</figure>")[0]
+    fallen = page.split("From ideal to achieved at 4 devices</h3>")[1].split("</figure>")[0]
+    for drawn in (stacked.split("<table")[0], fallen.split("<table")[0]):
+        assert "communication" in drawn
+        assert "straggler" in drawn
+        assert "not told apart" in drawn
+    assert "not told apart: data loading" in fallen
+    assert re.search(r"data loading</th>\s*<td>-10(\.0)? points", fallen)
+
+
+def test_one_verb_stands_behind_each_part_and_one_word_behind_counts() -> None:
+    stalling = golden_results.point(1, time_share=golden_results.shares(stalls=0.4))
+    vague = [golden_results.point(n, 0.9, time_share=golden_results.shares(half=0.4)) for n in
+             (2, 4, 8)]  # fmt: skip
+    told = render_table(golden_results.sweep("words", stalling, *vague), 200, color=False)
+    assert "(stalls take 40%)" in told
+    assert "Time shares at 2, 4 and 8 devices: those shown as ?" in told
+
+
 def test_a_comparison_is_told_on_the_first_screen() -> None:
     page = render_html([golden_results.starved()], golden_results.good())
     first = " ".join(re.sub(r"<[^>]+>", "", page.split("</header>")[0].split("<header")[1]).split())

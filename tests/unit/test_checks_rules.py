@@ -591,7 +591,7 @@ def test_threads_differ_between_ranks_or_points() -> None:
     assert threads.check([one, two]).status == "pass"
     got = threads.check([more, two])
     assert got.status == "fail"
-    assert got.evidence.startswith("Threads per rank: 2 at 1; 1 at 2 devices.")
+    assert got.evidence.startswith("Threads per rank: 2 at 1 device; 1 at 2 devices.")
 
 
 # -- documentation --------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from sfbench.diagnose.link import (
     fit_link,
     split,
 )
+from sfbench.probe.allreduce import wanted_sizes
 
 ID = "interconnect"
 MIB = 2**20
@@ -89,7 +90,7 @@ def exchanged(link: Link, buckets: tuple[int, ...], exposed: float, **changes: o
     )
     changes = {"gradient_as_bucket_view": False, **changes}
     job = loop(bucket_bytes=buckets, gradient_bytes=sum(buckets), **changes)
-    launch = launched(0, times, loop=job, all_reduce=times_of(link, 4, *set(buckets)))
+    launch = launched(0, times, loop=job, all_reduce=times_of(link, 4, *set(wanted_sizes(buckets))))
     return diagnosed(launch).only(ID, 4)
 
 
@@ -107,6 +108,28 @@ def test_many_small_buckets_are_bound_by_latency() -> None:
     assert found.evidence["best_bucket_cap_saves_s"] > 0.1
     assert found.advice[0].startswith("Set bucket_cap_mb=")
     assert "40 buckets" in found.advice[0]
+
+
+@pytest.mark.parametrize(
+    ("buckets", "more"),
+    [
+        ((16_640,) * 60, (60 * 16_640,)),
+        ((MIB,) * 60, (25 * MIB,)),
+        ((MIB, 25 * MIB, 3 * MIB), ()),
+        ((MIB, MIB), ()),
+        ((), ()),
+    ],
+)
+def test_small_buckets_are_timed_beside_a_large_one(
+    buckets: tuple[int, ...], more: tuple[int, ...]
+) -> None:
+    assert wanted_sizes(buckets) == (*buckets, *more)
+
+
+def test_the_figures_of_the_largest_bucket_are_those_of_a_bucket() -> None:
+    link, buckets = Link(latency_s=5e-3, s_per_byte=1e-8), (100_000,) * 40
+    found = exchanged(link, buckets, exposed_s(buckets, 0.08, link))
+    assert found.evidence["all_reduce_of_largest_bucket_s"] == pytest.approx(6e-3)
 
 
 def test_few_large_buckets_are_bound_by_bandwidth() -> None:

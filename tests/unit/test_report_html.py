@@ -216,7 +216,7 @@ def test_reasons_for_missing_shares_are_given_once() -> None:
     ]
     words = Page(render_html([replace(GOLDEN, points=tuple(points))])).words
     assert words.count("parameters are sharded") == 1
-    assert "Not available at 1, 2, 4, 8 devices: rung unsynced: parameters are sharded." in words
+    assert "Not available at 1, 2, 4 and 8 devices: rung unsynced: parameters are sharded." in words
 
 
 def test_a_sweep_in_which_all_failed_is_reported() -> None:

@@ -73,10 +73,14 @@ def test_the_ceiling_stands_beside_the_bar() -> None:
 
 
 def test_what_is_unknown_is_drawn_as_unknown() -> None:
-    # GIVEN shares at the largest count that are known no better than ±40 points
+    # GIVEN two shares at the largest count that are known no better than ±40 points
     result = with_share(GOLDEN, 8, Share(value=0.1, low=-0.3, high=0.5))
     shown = hero(result)
-    assert [s.label for s in shown.segments] == ["achieved", "lost, not told apart"]
+    # THEN the others are drawn all the same
+    assert [s.label for s in shown.segments] == [
+        "achieved", "straggler", "host contention", "lost, not told apart",
+    ]  # fmt: skip
+    assert abs(sum(s.percent for s in shown.segments) - 100) < 0.1
     page = render_html([result])
     drawn = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
     assert drawn.count(">not told apart<") == 2  # in the waterfall and the bars

@@ -119,6 +119,24 @@ def test_buckets_are_tried_as_the_link_says() -> None:
     assert known[0].predicted == pytest.approx(0.25)
 
 
+@pytest.mark.parametrize(
+    ("buckets", "wanted"),
+    [((16_640,) * 60, ["bucket_cap_mb=25"]), ((2**20, 25 * 2**20, 2**22), [])],
+    ids=["smaller than DDP makes them", "as DDP makes them"],
+)
+def test_buckets_that_are_small_by_request_are_tried_as_ddp_makes_them(
+    buckets: tuple[int, ...], wanted: list[str]
+) -> None:
+    # GIVEN a model of the link that promises nothing
+    found = diagnosis("interconnect", best_bucket_cap_mb=1, best_bucket_cap_saves_s=0.0)
+
+    loop = replace(LOOP, wrapper="ddp", buffers=0, bucket_bytes=buckets)
+
+    known = candidates(facts(found, loop=loop))
+    assert [one.name for one in known] == wanted
+    assert all(one.predicted is None for one in known)
+
+
 def test_syncs_that_lead_to_no_update_are_left_out() -> None:
     found = diagnosis("interconnect", exposed_s_per_step=0.016)
 

@@ -174,3 +174,13 @@ def test_the_text_is_the_value_within_its_interval(value: float, relative: float
     half = value * relative
     shown = float(units.rate_interval(interval(value, half)).split(" ±")[0].replace(",", ""))
     assert abs(shown - value) <= max(half, 0.0005 * value) * 0.51 + 1e-9 or shown == 0
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [([1], "1 device"), ([2], "2 devices"), ([1, 2], "1 and 2 devices"),
+     ([2, 4, 8], "2, 4 and 8 devices")],
+)  # fmt: skip
+def test_several_counts_stand_before_one_word(numbers: list[int], said: str) -> None:
+    assert units.counts(numbers, "device") == said
+    assert units.listed([]) == ""

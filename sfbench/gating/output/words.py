@@ -107,7 +107,7 @@ def _names(paths: Sequence[str]) -> str:
     more = len(paths) - len(named)
     if more:
         return f"{', '.join(named)} and {more} more file{'' if more == 1 else 's'}"
-    return " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+    return units.listed(named)
 
 
 def _devices(count: int) -> str:
@@ -218,7 +218,7 @@ def _why(report: GateReport) -> Iterator[str]:
     said = [_grew(part, base, candidate) for part in grew]
     same = [part.label for part in _NAMED if part in changes and changes[part].none]
     if same:
-        said.append(f"{' and '.join(same)} unchanged")
+        said.append(f"{units.listed(same)} unchanged")
     if not grew:
         said.append(UNTOLD)
     sentence = "; ".join(said)
@@ -271,7 +271,7 @@ def _grew(part: Part, base: SideReport, candidate: SideReport) -> str:
     if after <= before:  # what has grown is above 0, and so is what it has grown from here
         times = after / before * base.samples_per_s / candidate.samples_per_s
         longer = f"{times:.2g} times as long" if told else "longer"
-        return f"{part.label} takes {longer} per sample"
+        return f"{part.label} {part.takes} {longer} per sample"
     sizes = f" from {units.percent(before)} to {units.percent(after)} of the step" if told else ""
     text = f"{part.label} grew{sizes}"
     if part is DATA and base.fetch_s_per_sample and candidate.fetch_s_per_sample:
