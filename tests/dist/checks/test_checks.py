@@ -151,7 +151,7 @@ def test_control_stays_silent(watch: Watch, check: str, variant: str) -> None:
     ("variant", "check", "said"),
     [
         ("divided", "batch-meaning", "Samples per update: 8 at 1, 8 at 2 devices"),
-        ("threads", "threads", "Threads per rank: 2 at 1; 1 at 2 devices"),
+        ("threads", "threads", "Threads per rank: 2 at 1 device; 1 at 2 devices"),
         ("plain", None, ""),
     ],
 )
