@@ -68,6 +68,11 @@ class Case:
         return max(hosts.count(host) for host in set(hosts))
 
     @property
+    def nodes(self) -> int:
+        """Machines of a sweep over several that the ranks are on."""
+        return len({rank.node for rank in self.point.ranks})
+
+    @property
     def infos(self) -> tuple[RankInfo, ...]:
         """Who the ranks were, by rank."""
         return self.records[0].ranks

@@ -197,6 +197,7 @@ def _evidence(traffic: _Traffic) -> Evidence:
         "own_collectives_per_step": rounded(sum(one.calls_per_step for one in traffic.own)),
         "own_collectives_s_per_step": rounded(traffic.own_s),
         "own_collectives_line": next((one.line for one in traffic.own if one.line), None),
+        "nodes": case.nodes,
         "backend": loop.backend,
         "find_unused_parameters": loop.find_unused_parameters,
         "static_graph": loop.static_graph,
@@ -311,6 +312,12 @@ def _in_the_way(traffic: _Traffic) -> str:
 def _elsewhere(traffic: _Traffic) -> tuple[str, ...]:
     loop = traffic.case.loop
     lines = []
+    if traffic.case.nodes > 1 and traffic.bound in ("bandwidth", "latency"):
+        lines.append(
+            f"The ranks are on {things(traffic.case.nodes, 'node')}: gradients pass the link "
+            "between them. Compare its rate with what that link is made for, and set the interface "
+            "(GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME) if there is a faster one."
+        )
     if traffic.bound == "not-the-link":
         lines.append(
             f"All-reduces alone explain {units.seconds(traffic.predicted_s)} of the "
