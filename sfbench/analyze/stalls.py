@@ -195,7 +195,7 @@ class _Facts:
 
     def epoch_rule(self, rank: int | None, events: pd.DataFrame) -> Rule | None:
         """Where a stall comes with each pass over the data, the passes tell how often."""
-        starts = [start for start in self.starts if start[1] == (rank or 0)]
+        starts = self._passes([start for start in self.starts if start[1] == (rank or 0)])
         times = int((events["pass_started"] > 0).sum())
         if times < max(MIN_TIMES, ON_STARTS * len(events)) or times < ON_STARTS * len(starts):
             return None
@@ -203,6 +203,15 @@ class _Facts:
         period = self.steps_per_pass or round(made / len(starts))
         due = max(times, len(starts))
         return Rule(period=period, place=0, times=times, due=due) if period > 1 else None
+
+    def _passes(self, starts: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """A pass that starts while batches are replayed starts again with the next real fetch."""
+        least = (self.steps_per_pass or 0) / 2
+        kept: list[tuple[int, int, int]] = []
+        for launch, rank, step in sorted(starts):
+            if not kept or kept[-1][0] != launch or step - kept[-1][2] >= least:
+                kept.append((launch, rank, step))
+        return kept
 
 
 def _groups(events: pd.DataFrame, facts: _Facts) -> Iterator[_Group]:

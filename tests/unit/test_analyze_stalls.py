@@ -245,6 +245,29 @@ def test_a_pause_at_each_pass_is_one_of_the_epoch_however_few_were_seen() -> Non
     assert (stall.per, stall.kind, stall.sure) == ("epoch", "epoch-start", True)
 
 
+def test_a_pass_that_started_while_batches_were_replayed_is_one_pass() -> None:
+    launches = [
+        simulated(Job(stall=every(0.4, 40, rank=None)), 2, index, 7, 4.0) for index in range(3)
+    ]
+    launches = [
+        with_pass(
+            with_column(launch, "pass_started", lambda rank, step: float(step % 40 in (0, 6))), 40
+        )
+        for launch in launches
+    ]
+    analysis, _ = of_launches(launches)
+
+    stall = only(analysis.points[0].stalls)
+    assert (stall.per, stall.period_steps) == ("epoch", 40)
+    assert stall.per_step_s.value == pytest.approx(0.4 / 40, rel=0.01)
+
+
+def with_pass(launch: MeasuredLaunch, steps: int) -> MeasuredLaunch:
+    assert launch.record is not None
+    loop = replace(launch.record.loop, steps_per_pass=steps)
+    return replace(launch, record=replace(launch.record, loop=loop))
+
+
 def test_steps_are_freed_of_stalls_on_all_ranks_that_wait() -> None:
     analysis, _ = swept(Job(stall=every(0.25, 10)), seed=8, seconds=4.0)
     steps = analysis.steps[(analysis.steps["devices"] == 2) & (analysis.steps["rung"] == "train")]
