@@ -141,7 +141,7 @@ def tune(
     )
     observer = SilentTuneObserver()
     if known is None:
-        finished = tuner.diagnosed(job, observer)
+        finished = tuner.diagnosed(job, observer, began_s)
         result, stored = finished.result, finished.stored
     else:
         check_same_job(job, known)

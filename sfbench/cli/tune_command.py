@@ -73,7 +73,9 @@ def tune(
     if markdown is not None:
         check_writable(markdown.parent)
     with _watched(quiet=quiet) as observer:
-        result, stored = (stored_result, from_) if stored_result else _diagnosis(job, observer)
+        result, stored = (
+            (stored_result, from_) if stored_result else _diagnosis(job, observer, began_s)
+        )
         if stored_result is not None:
             check_same_job(job, stored_result)
         report = tuner.run_tune(job, result, observer, stored=stored, began_s=began_s)
@@ -87,14 +89,16 @@ def _opened(named: Path, given: Given) -> SweepResult:
     return open_result(named, load_settings({"output": given.options["output"]}, Path.cwd()).output)
 
 
-def _diagnosis(job: TuneJob, observer: TuneObserver) -> tuple[SweepResult, Path | None]:
+def _diagnosis(
+    job: TuneJob, observer: TuneObserver, began_s: float
+) -> tuple[SweepResult, Path | None]:
     """The result of a sweep that candidates follow from, and where it lies."""
     from sfbench.collect.result_folder import check_free
     from sfbench.tuning import tuner
 
     check_writable(job.plan.output)
     check_free(job.plan.result_dir, replace=False)
-    finished = tuner.diagnosed(job, observer)
+    finished = tuner.diagnosed(job, observer, began_s)
     if finished.stored is None:
         say(f"sfbench: {finished.unwritten}")
     return finished.result, finished.stored

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -31,6 +33,8 @@ from sfbench.run.nodes import running
 from sfbench.run.observer import Observer
 from sfbench.run.preflight import check_before
 
+LEAST_LAUNCHES = 2
+"""Of a device count in a sweep whose time is over."""
 _BARE: tuple[Rung, ...] = ("train",)
 """Rungs with which the script runs as it is."""
 
@@ -58,11 +62,18 @@ class FinishedSweep:
 
 
 def run_sweep(
-    plan: SweepPlan, machine: Machine, observer: Observer, *, command: str, replace: bool = False
+    plan: SweepPlan,
+    machine: Machine,
+    observer: Observer,
+    *,
+    command: str,
+    replace: bool = False,
+    until_s: float = math.inf,
 ) -> FinishedSweep:
     """Measure, analyze and write a sweep.
 
-    After Ctrl-C what was finished is written, with ``interrupted`` set.
+    After Ctrl-C what was finished is written, with ``interrupted`` set. No launch begins after
+    ``until_s``, by the monotonic clock, if each device count has some.
 
     Raises:
         UsageError: the result's name is taken, or the machine lacks room.
@@ -74,7 +85,7 @@ def run_sweep(
     started_at = datetime.now(timezone.utc)
     script = script_state(plan.target.script)
     with ResultFolder(plan.result_dir, replace=replace) as folder:
-        run = _launch_all(plan, machine, folder.logs_dir, observer)
+        run = _launch_all(plan, machine, folder.logs_dir, observer, until_s)
         launches = run.launches
         if not launches:
             raise InterruptedSweep("interrupted before anything was measured: nothing is kept")
@@ -122,7 +133,13 @@ class _Run:
     warnings: tuple[str, ...]
 
 
-def _launch_all(plan: SweepPlan, machine: Machine, logs_dir: Path, observer: Observer) -> _Run:
+def _launch_all(
+    plan: SweepPlan,
+    machine: Machine,
+    logs_dir: Path,
+    observer: Observer,
+    until_s: float = math.inf,
+) -> _Run:
     """Run every launch in turn, as ``next_launch`` says.
 
     Where a hook of the tool fails, the launch is made again, and those after it, without the
@@ -134,6 +151,8 @@ def _launch_all(plan: SweepPlan, machine: Machine, logs_dir: Path, observer: Obs
     try:  # around the launcher: it tells other nodes why the sweep ends
         with running(plan, machine) as run:
             while launch := next_launch(plan, machine, [_launched(one) for one in measured]):
+                if time.monotonic() > until_s and _some_of_each(plan, measured):
+                    break
                 one = run_launch(plan, launch, logs_dir, observer, run)
                 if hook_failed(one.outcome) and plan.rungs != _BARE and plan.nnodes == 1:
                     plan = dataclasses.replace(plan, rungs=_BARE)
@@ -143,6 +162,12 @@ def _launch_all(plan: SweepPlan, machine: Machine, logs_dir: Path, observer: Obs
     except KeyboardInterrupt:
         interrupted = True
     return _Run(launches=tuple(measured), interrupted=interrupted, warnings=tuple(warnings))
+
+
+def _some_of_each(plan: SweepPlan, measured: Sequence[MeasuredLaunch]) -> bool:
+    """Whether what there is gives intervals at every count that gives anything."""
+    made = Counter(one.plan.devices for one in measured)
+    return all(made[devices] >= LEAST_LAUNCHES for devices in plan.devices)
 
 
 def hook_failed(outcome: LaunchOutcome) -> bool:

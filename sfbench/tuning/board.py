@@ -48,6 +48,8 @@ class Column:
     why: str = ""
     logs: list[float] = field(default_factory=list)
     control_logs: list[float] = field(default_factory=list)
+    taken_bytes: int | None = None
+    """Most memory of the machine that a launch took; None: not seen."""
 
     @property
     def centre(self) -> Centre | None:
@@ -76,6 +78,11 @@ class Board:
     def fail(self, place: int, why: str) -> None:
         """A trial gave nothing: its candidate is out."""
         self.columns[place].standing, self.columns[place].why = "failed", why
+
+    def took(self, place: int, taken_bytes: int | None) -> None:
+        """A launch of a candidate took so much memory."""
+        column = self.columns[place]
+        column.taken_bytes = max(column.taken_bytes or 0, taken_bytes or 0) or None
 
     def add(self, base: LaunchValue, values: Mapping[int, LaunchValue]) -> None:
         """A round is over; ``values`` by place."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,13 +14,15 @@ from sfbench.collect.frames import step_frame
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.errors import InterruptedSweep, MeasureError, ScriptError, Unsteady
 from sfbench.common.schema import Rung
+from sfbench.common.units import duration
 from sfbench.launch.local import LocalLauncher
-from sfbench.launch.outcome import LaunchError, LaunchOutcome, Progress
+from sfbench.launch.outcome import LaunchError
 from sfbench.plan.machine import Machine
 from sfbench.plan.planner import pinning
 from sfbench.plan.sweep_plan import LaunchPlan, SweepPlan
 from sfbench.run.sweep import run_launch
 from sfbench.tuning.board import LaunchValue
+from sfbench.tuning.launch_watch import LaunchWatch, OutOfTime, TooMuchMemory, TrialTooLong
 from sfbench.tuning.tried import TriedSettings
 from sfbench.tuning.tune_observer import TuneObserver
 
@@ -29,12 +32,10 @@ SECOND_TRIES = 2
 """How often a launch without a steady state is made again."""
 LONGER = 6.0
 """A trial's launch may take so many times as long as one of the job as it is ..."""
+LEAST_LONGER = 2.0
+"""... where the budget is nearly over ..."""
 LEAST_S = 60.0
 """... and this at least; without progress a trial hangs after it."""
-
-
-class TrialTooLong(Exception):
-    """A trial's launch goes on and on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,8 @@ class Trials:
     seconds: float
     """Measuring budget of one launch."""
     launcher: LocalLauncher
+    until_s: float
+    """When the budget ends, by the monotonic clock."""
     logs: Path
     observer: TuneObserver
 
@@ -60,12 +63,15 @@ class TrialLaunches:
         self.loader_lines: tuple[str, ...] = ()
         self.usual_s: float | None = None
         """Wall time of a launch of the job as it is; None: not known yet."""
+        self.taken_bytes: int | None = None
+        """Memory of this machine that the last trial took."""
 
     def look(self) -> MeasuredLaunch:
         """The first launch of the job as it is, from which no figure is taken.
 
         Raises:
             ScriptError, MeasureError: it gave nothing.
+            OutOfTime: the budget is over.
         """
         launched = self._launch(None, 0)
         if launched.record is None:
@@ -77,6 +83,7 @@ class TrialLaunches:
 
         Raises:
             ScriptError, MeasureError: it gave nothing.
+            OutOfTime: the budget is over.
         """
         for left in reversed(range(SECOND_TRIES + 1)):
             launched = self._launch(None, round_)
@@ -94,19 +101,27 @@ class TrialLaunches:
         """A value, or why there is none."""
         why = ""
         for _ in range(SECOND_TRIES):
+            began_s = time.monotonic()
             try:
                 launched = self._launch(settings, round_)
                 if launched.record is not None:
                     return launch_value(launched)
                 return _reason(launched)
             except TrialTooLong:
-                return f"a launch took more than {self._limit_s():.0f} s"
+                return f"a launch took more than {duration(time.monotonic() - began_s)}"
+            except TooMuchMemory as error:
+                return str(error)
             except (Unsteady, MeasureError) as error:
                 why = str(error)
         return why
 
     def _limit_s(self) -> float:
-        return max(LEAST_S, LONGER * (self.usual_s or self._trials.plan.timeout_s))
+        """How long a trial may take: no longer than the budget lasts, but time to show itself."""
+        usual_s = self.usual_s or self._trials.plan.timeout_s
+        return min(max(LEAST_S, LONGER * usual_s), max(LEAST_LONGER * usual_s, self._left_s()))
+
+    def _left_s(self) -> float:
+        return self._trials.until_s - time.monotonic()
 
     def _launch(self, settings: TriedSettings | None, round_: int) -> MeasuredLaunch:
         trials, plan = self._trials, replace(self._trials.plan, rungs=RUNGS, one_pass=True)
@@ -129,27 +144,15 @@ class TrialLaunches:
         self._made += 1
         trials.observer.trial_started(str(settings) if settings else "as it is", round_)
         logs = trials.logs / f"launch{launch.index}"
-        watched = _Deadline(trials.observer, self._limit_s() if settings else None)
-        return run_launch(plan, launch, logs, watched, trials.launcher.run)
-
-
-class _Deadline:
-    """An observer that ends a launch which takes too long, although it makes progress."""
-
-    def __init__(self, observer: TuneObserver, limit_s: float | None) -> None:
-        self._observer = observer
-        self._until_s = None if limit_s is None else time.monotonic() + limit_s
-
-    def launch_started(self, launch: LaunchPlan) -> None:
-        self._observer.launch_started(launch)
-
-    def progressed(self, progress: Progress) -> None:
-        if self._until_s is not None and time.monotonic() > self._until_s:
-            raise TrialTooLong
-        self._observer.progressed(progress)
-
-    def launch_ended(self, launch: LaunchPlan, outcome: LaunchOutcome) -> None:
-        self._observer.launch_ended(launch, outcome)
+        trial = settings is not None
+        until_s = time.monotonic() + (self._limit_s() if trial else self._left_s())
+        late = TrialTooLong if trial else OutOfTime
+        watch = LaunchWatch(trials.observer, until_s, late, trial=trial)
+        run = functools.partial(trials.launcher.run, while_waiting=watch.check)
+        try:
+            return run_launch(plan, launch, logs, watch, run)
+        finally:
+            self.taken_bytes = watch.taken_bytes
 
 
 def launch_value(measured: MeasuredLaunch) -> LaunchValue:

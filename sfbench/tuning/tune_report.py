@@ -27,6 +27,8 @@ class Trial:
     gain: Estimate | None = None
     """Measured; its interval holds together with those of all other candidates."""
     rounds: int = 0
+    memory_bytes: int | None = None
+    """Most of this machine's memory that a launch with it took."""
     why: str = ""
     """Of a trial that failed or was not made."""
     caution: str = ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.common import units
 from sfbench.common.errors import InterruptedSweep, MeasureError, ResultError, ScriptError
 from sfbench.common.plain_text import plain_values
 from sfbench.common.schema import LADDER, Point, SweepResult
@@ -30,6 +31,7 @@ from sfbench.tuning.candidates import candidates, fitting
 from sfbench.tuning.confirmation import CONFIRM_ROUNDS, Confirmed, confirm
 from sfbench.tuning.gain_words import brief
 from sfbench.tuning.job_facts import JobFacts, job_facts
+from sfbench.tuning.launch_watch import OutOfTime
 from sfbench.tuning.limits import limits
 from sfbench.tuning.trial_launches import SEED, TrialLaunches, Trials
 from sfbench.tuning.tried import Candidate
@@ -42,6 +44,8 @@ SWEEP_ROUNDS = 4
 LEAST_SWEEP_S, MOST_SWEEP_S = 5.0, 13.0
 SWEEP_PART = 1 / 50
 """Of the budget, measured for the diagnosis at each device count."""
+DIAGNOSIS_PART = 0.4
+"""Of the budget: after it the diagnosis begins no further launch."""
 PER_CANDIDATE = 4.5
 """Launches that a candidate takes until the first look, as some are dropped before it."""
 
@@ -109,14 +113,17 @@ def diagnosis_plan(job: TuneJob) -> SweepPlan:
     return replace(job.plan, rounds=SWEEP_ROUNDS, seconds=seconds, rungs=LADDER)
 
 
-def diagnosed(job: TuneJob, observer: TuneObserver) -> FinishedSweep:
-    """Run that sweep.
+def diagnosed(job: TuneJob, observer: TuneObserver, began_s: float) -> FinishedSweep:
+    """Run that sweep, in its part of the budget; ``began_s``: when the budget began.
 
     Raises:
         ScriptError, MeasureError: there is no figure at the count that is tuned for.
         InterruptedSweep: nothing was tried yet; the sweep's result says how far it came.
     """
-    finished = run_sweep(diagnosis_plan(job), job.machine, observer, command=job.command)
+    until_s = began_s + DIAGNOSIS_PART * job.asked.budget
+    finished = run_sweep(
+        diagnosis_plan(job), job.machine, observer, command=job.command, until_s=until_s
+    )
     if finished.result.interrupted:
         raise InterruptedSweep("interrupted before anything was tried")
     tuned_point(finished.result, job.devices)
@@ -156,7 +163,7 @@ def run_tune(
         ScriptError, MeasureError: the job as it is gave nothing.
         InterruptedSweep: interrupted before the first launch had ended.
     """
-    with _opened(job, observer) as (trials, launches):
+    with _opened(job, observer, job.asked.budget + began_s) as (trials, launches):
         tuning = Tuning(job, launches, observer, job.asked.budget + began_s)
         story = tuning.run(result)
         if any(column.standing == "failed" for column in story.board.columns):
@@ -194,7 +201,7 @@ class Tuning:
 
     def run(self, result: SweepResult) -> Story:
         """Try what follows from a result; after Ctrl-C what there is."""
-        look = self._launches.look()
+        look = self._look()
         facts = self._facts(result, look)
         allowed = self._allowed()
         found = candidates(facts, allowed)
@@ -212,7 +219,7 @@ class Tuning:
             self._rounds(board, tried)
             chosen = winners(tried, board)
             if chosen:
-                confirmed = confirm(self._launches, chosen, self._random, self._confirm_rounds())
+                confirmed = confirm(self._launches, chosen, self._random, self._has_time)
         except KeyboardInterrupt:
             interrupted = True
         return Story(
@@ -226,6 +233,15 @@ class Tuning:
             interrupted=interrupted,
             samples_per_s=statistics.median(self._rates) if self._rates else None,
         )
+
+    def _look(self) -> MeasuredLaunch:
+        try:
+            return self._launches.look()
+        except OutOfTime:
+            raise MeasureError(
+                f"The budget of {units.duration(self._job.asked.budget)} ended before anything was "
+                "tried. Give more --budget, or a diagnosis that is there: --from RESULT."
+            ) from None
 
     def _facts(self, result: SweepResult, look: MeasuredLaunch) -> JobFacts:
         facts = job_facts(
@@ -253,21 +269,27 @@ class Tuning:
             if not board.running:
                 return
             if round_ and self._left_s() < self._round_s(board) + self._confirm_s():
-                board.end()
-                return
-            self._round(board, tried, round_)
+                break
+            try:
+                self._round(board, tried, round_)
+            except OutOfTime:
+                break
+        board.end()
 
     def _round(self, board: Board, tried: Sequence[Candidate], round_: int) -> None:
         """The job as it is and all that go on, in random order."""
         base, values = None, {}
         places = [-1, *board.running]
         for place in self._random.sample(places, len(places)):
+            if not self._has_time(1):
+                raise OutOfTime
             began_s = time.monotonic()
             if place < 0:
                 base = self._launches.base(round_)
                 self._rates.append(base.samples_per_s)
             else:
                 value = self._launches.trial(tried[place].settings, round_)
+                board.took(place, self._launches.taken_bytes)
                 if isinstance(value, str):
                     board.fail(place, value)
                     self._observer.told(f"{tried[place].name}: failed: {brief(value)}")
@@ -280,20 +302,20 @@ class Tuning:
     def _left_s(self) -> float:
         return self._until_s - time.monotonic()
 
+    def _has_time(self, launches: int) -> bool:
+        return self._left_s() > launches * statistics.median(self._launch_s)
+
     def _round_s(self, board: Board) -> float:
         return (1 + len(board.running)) * statistics.median(self._launch_s)
 
     def _confirm_s(self) -> float:
         return 2 * CONFIRM_ROUNDS * statistics.median(self._launch_s)
 
-    def _confirm_rounds(self) -> int:
-        """As many as fit, but some even if they take longer than the budget."""
-        fit = int(self._left_s() / (2 * statistics.median(self._launch_s)))
-        return max(CONFIRM_ROUNDS // 2, min(CONFIRM_ROUNDS, fit))
-
 
 @contextmanager
-def _opened(job: TuneJob, observer: TuneObserver) -> Iterator[tuple[Trials, TrialLaunches]]:
+def _opened(
+    job: TuneJob, observer: TuneObserver, until_s: float
+) -> Iterator[tuple[Trials, TrialLaunches]]:
     """A launcher for all trials; logs are kept only if a launch failed."""
     logs = new_scratch("logs")
     plan = job.plan
@@ -307,6 +329,7 @@ def _opened(job: TuneJob, observer: TuneObserver) -> Iterator[tuple[Trials, Tria
                 devices=job.devices,
                 seconds=job.asked.seconds,
                 launcher=launcher,
+                until_s=until_s,
                 logs=logs,
                 observer=observer,
             )

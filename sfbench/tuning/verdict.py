@@ -81,6 +81,7 @@ def _trials(story: Story) -> list[Trial]:
             predicted_gain=one.predicted,
             gain=story.board.estimate(place),
             rounds=len(column.logs),
+            memory_bytes=column.taken_bytes,
             why=column.why,
             caution=one.caution,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
@@ -40,14 +41,18 @@ def failure(kind: str, *, script_fault: bool) -> LaunchError:
 
 
 def launched(
-    monkeypatch: pytest.MonkeyPatch, error: LaunchError, **options: Any
+    monkeypatch: pytest.MonkeyPatch,
+    error: LaunchError | None,
+    *,
+    until_s: float = math.inf,
+    **options: Any,
 ) -> tuple[Any, list[tuple[int, int]]]:
     """Run all launches, those with rungs fail: what came of it, and (devices, rungs) of each."""
     made: list[tuple[int, int]] = []
 
     def run(plan: SweepPlan, launch: LaunchPlan, *_: object) -> MeasuredLaunch:
         made.append((launch.devices, len(plan.rungs)))
-        end = outcome(error if len(plan.rungs) > 1 or error.script_fault else None)
+        end = outcome(error if len(plan.rungs) > 1 or (error and error.script_fault) else None)
         return MeasuredLaunch(plan=launch, outcome=end, record=None)
 
     def running(*_: object) -> AbstractContextManager[None]:
@@ -56,9 +61,9 @@ def launched(
     monkeypatch.setattr(sweep, "run_launch", run)
     monkeypatch.setattr(sweep, "running", running)
     target = Target(name="train", script=Path("/x/train.py"), is_workload=False)
-    settings = Settings(devices="1,2", rounds=2, **options)
+    settings = Settings(**{"devices": "1,2", "rounds": 2, **options})
     plan = make_plan(settings, target, MACHINE, datetime(2026, 3, 1))
-    return sweep._launch_all(plan, MACHINE, Path("/x"), SilentObserver()), made
+    return sweep._launch_all(plan, MACHINE, Path("/x"), SilentObserver(), until_s), made
 
 
 def test_it_is_made_again_without_the_rungs_and_so_is_the_rest(
@@ -86,6 +91,15 @@ def test_where_no_rung_was_asked_for_there_is_nothing_to_leave_off(
 
     assert made == [(1, 1), (2, 1)]
     assert run.warnings == ()
+
+
+def test_when_its_time_is_over_a_sweep_goes_on_until_each_count_has_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, made = launched(monkeypatch, None, rounds=5, until_s=0.0)
+
+    assert [devices for devices, _ in made] == [1, 2, 2, 1]
+    assert len(run.launches) == 4
 
 
 def test_an_interrupt_reaches_what_tells_the_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,14 @@ import pytest
 
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.collect.result import load_result
-from sfbench.common.errors import ScriptError
+from sfbench.common.errors import MeasureError, ScriptError
 from sfbench.common.schema import Diagnosis, Interval, SweepResult
 from sfbench.plan.options import TuneSettings
 from sfbench.plan.sweep_plan import Target
 from sfbench.protocol.evidence import Loader, Model, RankEvidence
 from sfbench.tuning.board import LaunchValue
 from sfbench.tuning.confirmation import CONFIRM_ROUNDS
+from sfbench.tuning.launch_watch import OutOfTime
 from sfbench.tuning.trial_launches import TrialLaunches
 from sfbench.tuning.tried import TriedSettings
 from sfbench.tuning.tune_observer import SilentTuneObserver
@@ -48,6 +49,7 @@ class Pretended:
         self._noise = noise
         self.loader_lines: tuple[str, ...] = ()
         self.usual_s: float | None = None
+        self.taken_bytes: int | None = 2**20
         self.made: list[str] = []
 
     def look(self) -> MeasuredLaunch:
@@ -117,7 +119,7 @@ def tuned(
         plan=sweep_plan(target=target),
         machine=machine(8),
         devices=2,
-        asked=TuneSettings(budget=min(budget, 600_000)),
+        asked=TuneSettings(budget=max(30, min(budget, 600_000))),
         command="sfbench tune",
     )
     tuning = Tuning(
@@ -255,6 +257,51 @@ def test_without_time_few_are_tried_and_the_others_say_so(
     left = [row for row in found.trials if row.status == "not-tried"]
     assert len(tried) == 1
     assert all("budget" in row.why for row in left)
+
+
+def test_what_runs_when_the_budget_ends_is_the_last(result: SweepResult, tmp_path: Path) -> None:
+    # GIVEN a job as it is whose 9th launch runs into the end
+    launches = Pretended(faster_with(num_workers=2.0))
+    usual = launches.base
+
+    def late(round_: int) -> LaunchValue:
+        if launches.made.count("as it is") == 8:
+            raise OutOfTime
+        return usual(round_)
+
+    launches.base = late  # type: ignore[method-assign]
+
+    found = tuned(result, tmp_path, launches)
+
+    # THEN 6 rounds found the gain, and 2 fresh ones cannot confirm it
+    assert found.verdict == "inconclusive"
+    assert [row.status for row in found.trials if "num_workers" in row.settings][:1] == ["gain"]
+    assert "too few" in found.unconfirmed
+    assert {row.memory_bytes for row in found.trials} == {2**20}
+
+
+def test_a_budget_that_ends_before_any_trial_says_so(result: SweepResult, tmp_path: Path) -> None:
+    launches = Pretended(faster_with())
+
+    def late() -> MeasuredLaunch:
+        raise OutOfTime
+
+    launches.look = late  # type: ignore[method-assign]
+
+    with pytest.raises(MeasureError, match=r"before anything was tried\. Give more --budget"):
+        tuned(result, tmp_path, launches)
+
+
+def test_no_round_begins_that_the_budget_does_not_last_for(
+    result: SweepResult, tmp_path: Path
+) -> None:
+    launches = Pretended(faster_with(num_workers=2.0))
+
+    found = tuned(result, tmp_path, launches, budget=0.5)
+
+    assert launches.made == []
+    assert found.verdict == "inconclusive"
+    assert {row.status for row in found.trials} <= {"unsettled", "not-tried"}
 
 
 def test_a_job_that_fails_as_it_is_ends_the_tune(result: SweepResult, tmp_path: Path) -> None:
