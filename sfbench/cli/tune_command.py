@@ -55,6 +55,14 @@ def tune(
         Path | None,
         typer.Option(help="write the answer as markdown too", metavar="PATH"),
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            help="write an HTML report: what was tried, above that of the diagnosis",
+            metavar="PATH",
+        ),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -70,8 +78,8 @@ def tune(
     job = tuner.tune_job(
         given.options, given.script_args, asked, command=command, result=stored_result
     )
-    if markdown is not None:
-        check_writable(markdown.parent)
+    for place in filter(None, (markdown, page)):
+        check_writable(place.parent)
     with _watched(quiet=quiet) as observer:
         result, stored = (
             (stored_result, from_) if stored_result else _diagnosis(job, observer, began_s)
@@ -79,7 +87,13 @@ def tune(
         if stored_result is not None:
             check_same_job(job, stored_result)
         report = tuner.run_tune(job, result, observer, stored=stored, began_s=began_s)
-    sys.exit(_tell_tune(report, markdown, as_json=as_json, quiet=quiet))
+    code = _tell_tune(report, as_json=as_json)
+    for place, text in _files(report, result, markdown, page):
+        failed = _written(place, text, quiet=quiet)
+        code = code or failed
+    if report.result is not None:
+        news(f"Diagnosis: {report.result}", quiet=quiet)
+    sys.exit(code)
 
 
 def _opened(named: Path, given: Given) -> SweepResult:
@@ -114,26 +128,40 @@ def _watched(*, quiet: bool) -> Iterator[TuneObserver]:
         yield observer
 
 
-def _tell_tune(report: TuneReport, markdown: Path | None, *, as_json: bool, quiet: bool) -> int:
-    """To stdout and to the file that was asked for; returns the exit code."""
+def _tell_tune(report: TuneReport, *, as_json: bool) -> int:
+    """To stdout; returns the exit code."""
     from sfbench.tuning.tune_report import to_json
-    from sfbench.tuning.tune_text import render_tune_markdown, render_tune_text
+    from sfbench.tuning.tune_text import render_tune_text
 
     if as_json:
         put_json(to_json(report))
     else:
         put_text(render_tune_text(report, terminal()[0]))
-    code = InterruptedSweep.exit_code if report.interrupted else TUNE_EXIT_CODES[report.verdict]
-    if markdown is not None:
-        from sfbench.common.files import write_whole
+    return InterruptedSweep.exit_code if report.interrupted else TUNE_EXIT_CODES[report.verdict]
 
-        try:
-            write_whole(markdown, render_tune_markdown(report))
-        except OSError as error:
-            say(f"sfbench: {markdown}: cannot be written: {error.strerror or error}")
-            code = code or UsageError.exit_code
-        else:
-            news(f"Markdown: {markdown}", quiet=quiet)
-    if report.result is not None:
-        news(f"Diagnosis: {report.result}", quiet=quiet)
-    return code
+
+def _files(
+    report: TuneReport, result: SweepResult, markdown: Path | None, page: Path | None
+) -> Iterator[tuple[Path, str]]:
+    """Those that were asked for, with their text."""
+    from sfbench.tuning.tune_text import render_tune_markdown
+
+    if markdown is not None:
+        yield markdown, render_tune_markdown(report)
+    if page is not None:
+        from sfbench.tuning.tune_page import render_tune_page
+
+        yield page, render_tune_page(report, result)
+
+
+def _written(place: Path, text: str, *, quiet: bool) -> int:
+    """Write a file; the exit code if that is not possible, else 0."""
+    from sfbench.common.files import write_whole
+
+    try:
+        write_whole(place, text)
+    except OSError as error:
+        say(f"sfbench: {place}: cannot be written: {error.strerror or error}")
+        return UsageError.exit_code
+    news(f"{'Report' if place.suffix == '.html' else 'Markdown'}: {place}", quiet=quiet)
+    return 0

@@ -6,6 +6,7 @@ from sfbench.cli.launch_line import LaunchLine
 from sfbench.common.units import things
 from sfbench.launch.outcome import LaunchOutcome
 from sfbench.plan.sweep_plan import LaunchPlan
+from sfbench.tuning.tune_observer import AS_IT_IS
 
 
 class TrialObserver(LaunchLine):
@@ -13,7 +14,7 @@ class TrialObserver(LaunchLine):
 
     def trial_started(self, settings: str, round_: int) -> None:
         """Name the settings."""
-        self._title = f"trial of {settings}"
+        self._title = settings if settings == AS_IT_IS else f"trial of {settings}"
 
     def launch_started(self, launch: LaunchPlan) -> None:
         """A launch begins; those of the diagnosis have no settings."""

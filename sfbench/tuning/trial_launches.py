@@ -24,7 +24,7 @@ from sfbench.run.sweep import run_launch
 from sfbench.tuning.board import LaunchValue
 from sfbench.tuning.launch_watch import LaunchWatch, OutOfTime, TooMuchMemory, TrialTooLong
 from sfbench.tuning.tried import TriedSettings
-from sfbench.tuning.tune_observer import TuneObserver
+from sfbench.tuning.tune_observer import AS_IT_IS, TuneObserver
 
 RUNGS: tuple[Rung, ...] = ("train", "cached")
 SEED = 20_261
@@ -142,7 +142,7 @@ class TrialLaunches:
             changes=changes,
         )
         self._made += 1
-        trials.observer.trial_started(str(settings) if settings else "as it is", round_)
+        trials.observer.trial_started(str(settings) if settings else AS_IT_IS, round_)
         logs = trials.logs / f"launch{launch.index}"
         trial = settings is not None
         until_s = time.monotonic() + (self._limit_s() if trial else self._left_s())

@@ -6,6 +6,9 @@ from typing import Protocol
 
 from sfbench.run.observer import Observer, SilentObserver
 
+AS_IT_IS = "the job as it is"
+"""What is launched where no settings are tried."""
+
 
 class TuneObserver(Observer, Protocol):
     """What a tune tells while it runs, beside its launches."""

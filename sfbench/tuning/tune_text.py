@@ -18,16 +18,17 @@ _SAID: dict[TrialStatus, str] = {
     "failed": "failed",
     "not-tried": "not tried",
 }
-_HEADINGS = ("settings", "predicted", "measured", "rounds", "")
+HEADINGS = ("settings", "predicted", "measured", "rounds", "")
+"""Of the table of trials."""
 
 
 def render_tune_text(report: TuneReport, width: int) -> str:
     """What helps, what was tried, and the lines to change."""
     lines = [*_wrapped(report.headline, width)]
-    for text in _remarks(report):
+    for text in remarks(report):
         lines += _wrapped(text, width)
     lines += _table(report)
-    for text in _reasons(report):
+    for text in reasons(report):
         lines += _wrapped(text, width)
     if report.best is not None:
         lines += ["", *_best(report.best, width)]
@@ -37,32 +38,35 @@ def render_tune_text(report: TuneReport, width: int) -> str:
 def render_tune_markdown(report: TuneReport) -> str:
     """The same for a pull request."""
     lines = [f"### {markdown_text(report.headline)}", ""]
-    lines += [f"- {markdown_text(text)}" for text in _remarks(report)]
+    lines += [f"- {markdown_text(text)}" for text in remarks(report)]
     if report.trials:
         lines += ["", "| settings | predicted | measured | rounds | |", "|---|--:|--:|--:|---|"]
-        lines += [f"| {' | '.join(map(_cell, _row(trial)))} |" for trial in report.trials]
+        lines += [f"| {' | '.join(map(_cell, row(trial)))} |" for trial in report.trials]
         lines += [""]
-    lines += [f"- {markdown_text(text)}" for text in _reasons(report)]
+    lines += [f"- {markdown_text(text)}" for text in reasons(report)]
     for one in report.best.lines if report.best is not None else ():
-        lines += ["", markdown_text(_place(one))]
+        lines += ["", markdown_text(place(one))]
         if one.diff:
             lines += ["```diff", one.diff.replace("```", "'''"), "```"]
-    if report.best is not None:
-        lines += [f"- {markdown_text(text)}" for text in report.best.cautions]
+    if report.best is not None and report.best.cautions:
+        lines += ["", *(f"- {markdown_text(text)}" for text in report.best.cautions)]
     return "\n".join(lines) + "\n"
 
 
-def _remarks(report: TuneReport) -> Iterator[str]:
+def remarks(report: TuneReport) -> Iterator[str]:
+    """What must be said beside the numbers."""
     if report.emulated:
         yield "The accelerator is emulated."
     if report.oversubscribed:
-        yield f"{report.devices} devices share cores: gains may be others where each has its own."
+        many = units.things(report.devices, "device")
+        yield f"{many} share cores: gains may be others where each has its own."
     yield from report.notes
     if report.interrupted:
         yield "Interrupted: what had been measured is shown."
 
 
-def _reasons(report: TuneReport) -> Iterator[str]:
+def reasons(report: TuneReport) -> Iterator[str]:
+    """Why trials failed or were not made, and where the logs are."""
     for trial in report.trials:
         if trial.why:
             yield f"{trial.settings}: {brief(trial.why)}"
@@ -75,14 +79,15 @@ def _reasons(report: TuneReport) -> Iterator[str]:
 def _table(report: TuneReport) -> Iterator[str]:
     if not report.trials:
         return
-    table = [_HEADINGS, *(_row(trial) for trial in report.trials)]
-    widths = [max(len(line[i]) for line in table) for i in range(len(_HEADINGS))]
+    table = [HEADINGS, *(row(trial) for trial in report.trials)]
+    widths = [max(len(line[i]) for line in table) for i in range(len(HEADINGS))]
     for name, *cells, said in table:
         figures = (cell.rjust(width) for cell, width in zip(cells, widths[1:-1], strict=True))
         yield "  ".join([name.ljust(widths[0]), *figures, said]).rstrip()
 
 
-def _row(trial: Trial) -> tuple[str, str, str, str, str]:
+def row(trial: Trial) -> tuple[str, str, str, str, str]:
+    """A line of the table, in the order of ``HEADINGS``."""
     measured = units.MISSING if trial.gain is None else gained(trial.gain)
     return (
         trial.settings,
@@ -93,21 +98,24 @@ def _row(trial: Trial) -> tuple[str, str, str, str, str]:
     )
 
 
-def _best(best: BestSet, width: int) -> Iterator[str]:
+def confirmed(best: BestSet) -> str:
+    """The gain of fresh launches beside what was predicted."""
     expected = f", predicted {predicted(best.predicted_gain)}" if best.predicted_gain else ""
-    yield from _wrapped(
-        f"Confirmed in {best.pairs} fresh pairs of launches: {gained(best.gain)}{expected}. "
-        "Change:",
-        width,
-    )
+    pairs = units.things(best.pairs, "fresh pair")
+    return f"Confirmed in {pairs} of launches: {gained(best.gain)}{expected}."
+
+
+def _best(best: BestSet, width: int) -> Iterator[str]:
+    yield from _wrapped(f"{confirmed(best)} Change:", width)
     for one in best.lines:
-        yield from _wrapped(_place(one), width, "  ")
+        yield from _wrapped(place(one), width, "  ")
         yield from (f"    {line}" for line in one.diff.splitlines())
     for caution in best.cautions:
         yield from _wrapped(f"Mind: {caution}.", width)
 
 
-def _place(one: LineToChange) -> str:
+def place(one: LineToChange) -> str:
+    """File, line, call and arguments."""
     where = f"{one.line}: {one.call}" if one.line else one.call
     told = f"{where}: {one.arguments}"
     if one.options:

@@ -28,6 +28,7 @@ SAYS = {
     "comparison": "biggest change first",
     "trend": "Over time, at 8 devices",
     "gate": "REGRESSION: 8 devices",
+    "tune": "What was tried",
     "hostile": "\\u202e",
 }
 VOID = {"meta", "link", "br", "hr", "img", "input"}

@@ -26,8 +26,9 @@ from sfbench.tuning.launch_watch import OutOfTime
 from sfbench.tuning.trial_launches import TrialLaunches
 from sfbench.tuning.tried import TriedSettings
 from sfbench.tuning.tune_observer import SilentTuneObserver
+from sfbench.tuning.tune_page import render_tune_page
 from sfbench.tuning.tune_report import TuneReport, to_json
-from sfbench.tuning.tune_text import render_tune_markdown, render_tune_text
+from sfbench.tuning.tune_text import confirmed, render_tune_markdown, render_tune_text
 from sfbench.tuning.tuner import TuneJob, Tuning
 from sfbench.tuning.verdict import reported
 from tests.unit.synthetic import LOOP, launch_plan, launch_record, machine, outcome, sweep_plan
@@ -320,6 +321,13 @@ def test_the_answer_as_text_markdown_and_json(result: SweepResult, tmp_path: Pat
     found = tuned(result, tmp_path, Pretended(faster_with(num_workers=2.0)))
 
     text, page = render_tune_text(found, 100), render_tune_markdown(found)
+    html = " ".join(render_tune_page(found, result).split())
+    assert found.best is not None
+    for told in (found.headline, confirmed(found.best), "+loader = DataLoader(data, num_workers="):
+        assert told in html
+    for trial in found.trials:
+        assert f"{trial.settings}</th>" in html
+    assert html.index("What was tried") < html.index("Where the time goes")
     document: dict[str, Any] = json.loads(to_json(found))
 
     assert text.splitlines()[0] == found.headline
