@@ -55,7 +55,7 @@ def sweep(  # noqa: PLR0913 - each parameter is an option
     quiet: Quiet = False,
 ) -> None:
     """Measure how a training script scales: script arguments go behind `--`."""
-    plans = _suite_plans(given) if suite else [_plan(given, quiet=quiet)]
+    plans = _suite_plans(given, quiet=quiet) if suite else [_plan(given, quiet=quiet)]
     if dry_run:
         _print_plans(plans, as_json=as_json)
         return
@@ -167,16 +167,17 @@ def _follow(plans: list[SweepPlan], *, quiet: bool) -> None:
         follow(plan, this_machine(), lambda text: news(text, quiet=quiet))
 
 
-def _suite_plans(given: Given) -> list[SweepPlan]:
+def _suite_plans(given: Given, *, quiet: bool) -> list[SweepPlan]:
     """One plan for each reference workload; their results are named after it."""
     from sfbench.plan.targets import workloads as known
 
     if given.options["target"] is not None or given.script_args:
         raise UsageError("--suite runs every reference workload: it takes no TARGET and no `--`.")
-    if _plan(given, target=known()[0].name).nnodes > 1:
+    # What is to be said of this machine is said once, not for each workload.
+    if _plan(given, quiet=quiet, target=known()[0].name).nnodes > 1:
         raise UsageError("--suite runs on one node: sweep each workload by its name over several.")
     name = given.options["name"] or f"suite-{datetime.now():%Y%m%d-%H%M%S}"
-    return [_plan(given, target=w.name, name=f"{name}-{w.name}") for w in known()]
+    return [_plan(given, quiet=True, target=w.name, name=f"{name}-{w.name}") for w in known()]
 
 
 def _suite_name(plans: list[SweepPlan]) -> str:

@@ -30,6 +30,8 @@ _PULSE_S = 1.0
 _LOOK_S = 0.05
 """Pause between two looks for a message."""
 _TRY_S = 0.5
+_OWN_NAME_S = 30.0
+"""The first node's own name is known after so long, or never."""
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _HURRIED_S = 5.0
 """So long a first node that fails or is interrupted stays for the others to hear of it."""
@@ -78,13 +80,27 @@ class Meeting:
         self.address = self.reached = ""
         """This node's address on the way to the endpoint, and the endpoint's."""
 
-    def look(self) -> None:
-        """See what can be seen at once: whether the name resolves, and the port is free.
+    def look(self, told: Callable[[str], None] = lambda _: None) -> None:
+        """See what can be seen before: whether the name resolves, and the port is free.
+
+        A name is waited for: Kubernetes starts a pod before its name is known. ``told`` hears it.
 
         Raises:
             UsageError: it is not so.
         """
-        resolve(self._host, self._port)
+        wait_s = self._timeout_s if self.node_rank else min(self._timeout_s, _OWN_NAME_S)
+        until_s, said = time.monotonic() + wait_s, False
+        while True:
+            try:
+                resolve(self._host, self._port)
+                break
+            except UsageError as error:
+                if isinstance(error.__cause__, UnicodeError) or time.monotonic() >= until_s:
+                    raise
+                if not said:
+                    told(f"{error} Waits for at most {wait_s:g} s (--timeout).")
+                said = True
+            time.sleep(_TRY_S)
         if self.node_rank == 0:
             self._refuse_taken()
 
@@ -110,11 +126,7 @@ class Meeting:
         with contextlib.suppress(RuntimeError):
             self._store.set(
                 f"{_LEFT}/{self.node_rank}",
-                "it ended"
-                if error[0] is None
-                else "it was interrupted"
-                if error[0] is KeyboardInterrupt
-                else "it failed",
+                _how_it_ended(error[1]),
             )
         if self._server is not None:
             self._wait_for_leaving(LOST_S if error[0] is None else _HURRIED_S)
@@ -128,6 +140,11 @@ class Meeting:
         """Leave a message. Raises ``NodeLostError`` where the first node cannot be reached."""
         with self._told():
             self._store.set(key, text)
+
+    def put_first(self, key: str, text: str) -> None:
+        """Leave a message, unless there is one."""
+        with self._told():
+            self._store.compare_set(key, "", text)
 
     def has(self, key: str) -> bool:
         """Whether there is a message."""
@@ -306,6 +323,15 @@ class Meeting:
                     if self._store.check([f"{_LEFT}/{node}"]):
                         break
                 time.sleep(_LOOK_S)
+
+
+def _how_it_ended(error: object) -> str:
+    if error is None:
+        return "it ended"
+    if isinstance(error, KeyboardInterrupt):
+        return "it was interrupted"
+    first = next(iter(str(error).splitlines()), "")
+    return f"it failed: {first}" if first else "it failed"
 
 
 def _client(host: str, port: int) -> TCPStore | None:

@@ -71,6 +71,34 @@ class NodeEnd:
     """Name of a file that a rank left for the correctness checks -> its text."""
 
 
+TEXT_BYTES = 2 << 20
+"""All texts of a node's end together. torch's store takes no value above 8 MiB."""
+
+
+def fitting(end: NodeEnd) -> NodeEnd:
+    """With the ends of the logs, and as many whole files for the checks as there is room for."""
+    room, logs = TEXT_BYTES, {}
+    for place, (name, text) in enumerate(end.logs.items()):
+        logs[name] = _end_of(text, room // (len(end.logs) - place))
+        room -= _encoded(logs[name])
+    evidence = {}
+    for name, text in sorted(end.evidence.items(), key=lambda item: len(item[1])):
+        if _encoded(text) > room:
+            break
+        evidence[name] = text
+        room -= _encoded(text)
+    return dataclasses.replace(end, logs=logs, evidence=evidence)
+
+
+def _encoded(text: str) -> int:
+    return len(json.dumps(text))
+
+
+def _end_of(text: str, most: int) -> str:
+    """The last lines that take no more than that; a character takes up to twelve bytes."""
+    return text if _encoded(text) <= most else text[-(most // 12) :]
+
+
 Message = TypeVar("Message", NodeFacts, LaunchOrder, NodeEnd)
 
 

@@ -76,8 +76,13 @@ class SweepPlan:
         return -(-max(self.devices) // self.nnodes)
 
     def spread(self, devices: int) -> tuple[int, ...]:
-        """Devices of each node that takes part in a launch, by node: on as few as they fit on."""
+        """Devices of each node that takes part in a launch, by node: on as few as they fit on.
+
+        The largest count is on all nodes: none is left out of the sweep.
+        """
         nodes = -(-devices // self.per_node) if self.nnodes > 1 else 1
+        if devices == max(self.devices):
+            nodes = self.nnodes
         return tuple(devices // nodes + (node < devices % nodes) for node in range(nodes))
 
     @property

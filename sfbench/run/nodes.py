@@ -8,33 +8,26 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from sfbench.common.errors import MeasureError, UsageError
-from sfbench.common.schema import RankJob
+from sfbench.common.errors import UsageError
 from sfbench.common.units import things
 from sfbench.guard.scratch import scratch
 from sfbench.launch.local import LocalLauncher
-from sfbench.launch.meeting import CLOCK, FAILURE, LOST_S, Meeting, NodeLostError, launch_prefix
+from sfbench.launch.meeting import FAILURE, LOST_S, Meeting, NodeLostError, launch_prefix
 from sfbench.launch.node_messages import LaunchOrder, NodeEnd, NodeFacts, from_text, to_text
 from sfbench.launch.outcome import (
     NODE_LOST,
     LaunchError,
     LaunchOutcome,
     OnProgress,
-    Progress,
     failure_text,
 )
 from sfbench.plan.machine import Machine
-from sfbench.plan.planner import pinning
 from sfbench.plan.sweep_plan import NodeJob, SweepPlan
+from sfbench.run.follower import VERDICT, Follower
 from sfbench.run.node_facts import difference, facts_of
+from sfbench.run.node_watch import LossWatch, Told, ToldError, failed, in_turn, tell_failure
 
 Run = Callable[[NodeJob, OnProgress], LaunchOutcome]
-
-_LOG_END = 65_536
-"""So much of each log of another node comes to the first."""
-_HEAR_S = 5.0
-"""A launch that was told of a lost node may end by itself for so long."""
-_VERDICT = "verdict"
 
 
 @contextmanager
@@ -69,19 +62,19 @@ def follow(plan: SweepPlan, machine: Machine, told: Callable[[str], None]) -> No
         UsageError: the endpoint is wrong, or this node differs from the first.
         MeasureError: the first node did not come, is lost, or could not go on.
     """
-    place = _meeting(plan)
+    place = _meeting(plan, told)
     with (
         LocalLauncher(threads=plan.threads_per_device, device_type=plan.device_type) as launcher,
         place as meeting,
         scratch("logs") as logs_dir,
     ):
-        node = _Follower(plan, machine, launcher, meeting, logs_dir)
+        node = Follower(plan, machine, launcher, meeting, logs_dir)
         node.introduce()
         told(f"node {plan.node_rank} of {plan.nnodes}: ready; the first node tells what to run")
         node.serve(told)
 
 
-def _meeting(plan: SweepPlan) -> Meeting:
+def _meeting(plan: SweepPlan, told: Callable[[str], None] = lambda _: None) -> Meeting:
     """Where they meet; what is wrong with it at first sight is told before anything is started."""
     meeting = Meeting(
         text=str(plan.rdzv_endpoint),
@@ -89,7 +82,7 @@ def _meeting(plan: SweepPlan) -> Meeting:
         node_rank=plan.node_rank,
         timeout_s=plan.timeout_s,
     )
-    meeting.look()
+    meeting.look(told)
     return meeting
 
 
@@ -132,10 +125,10 @@ class _FirstNode:
                 message = (
                     f"node {node} ({theirs.host}) differs from node 0 ({mine.host}): {differs}"
                 )
-                meeting.put(_VERDICT, message)
+                meeting.put(VERDICT, message)
                 raise UsageError(message)
             self._address = theirs.reached
-        meeting.put(_VERDICT, "")
+        meeting.put(VERDICT, "")
 
     def _absent(self, node: int) -> str:
         return (
@@ -149,18 +142,23 @@ class _FirstNode:
         start_s = time.monotonic()
         lost = self._lost(others)
         if lost is not None:
-            return _failed(self._error(node_job, lost), start_s)
+            return failed(self._error(node_job, lost), start_s)
         if not others:
             return self._launcher.run(node_job, on_progress)
         number = self._order(node_job)
         self._running = node_job.run_id
-        watch = _Watch(self._meeting, others, lambda node: self._tell(node_job, node))
+        watch = LossWatch(self._meeting, others, lambda node: self._tell(node_job, node))
+        told = Told(self._meeting, node_job.run_id)
         try:
             outcome = self._launcher.run(
-                replace(node_job, address=self._address), on_progress, watch
+                replace(node_job, address=self._address), on_progress, in_turn(watch, told)
             )
         except NodeLostError:  # it did not hear in time, and was ended
-            outcome = _failed(self._error(node_job, watch.lost), start_s)
+            outcome = failed(self._error(node_job, watch.lost), start_s)
+        except ToldError as ended:
+            outcome = failed(ended.error, start_s)
+        if outcome.error is not None:  # also a launcher's own failure, which no agent tells
+            tell_failure(self._meeting, node_job.run_id, outcome.error)
         self._running = None
         return self._with_ends(node_job, outcome, number)
 
@@ -196,11 +194,13 @@ class _FirstNode:
     def _put_failure(self, run_id: str, error: LaunchError) -> None:
         self._meeting.put(f"{launch_prefix(run_id)}/{FAILURE}", failure_text(error))
 
-    def _error(self, node_job: NodeJob, node: int) -> LaunchError:
+    def _name(self, node: int) -> str:
         host = self._hosts.get(node)
-        name = f"node {node}" + (f" ({host})" if host else "")
+        return f"node {node}" + (f" ({host})" if host else "")
+
+    def _error(self, node_job: NodeJob, node: int) -> LaunchError:
         message = (
-            f"At {things(node_job.devices, 'device')} {name} is lost: "
+            f"At {things(node_job.devices, 'device')} {self._name(node)} is lost: "
             f"{self._meeting.why_lost(node)}. "
             "What was measured before is kept."
         )
@@ -220,7 +220,9 @@ class _FirstNode:
                 ),
             )
             if text is not None:
-                self._keep(node_job, from_text(NodeEnd, text))
+                end = from_text(NodeEnd, text)
+                self._keep(node_job, end)
+                outcome = self._noted(outcome, node, end)
         error, lost = outcome.error, self._lost(range(1, node_job.nnodes))
         if error is None or error.kind in {NODE_LOST, "interrupted"} or lost is None:
             return outcome
@@ -229,6 +231,13 @@ class _FirstNode:
             outcome, error=replace(named, message=f"{named.message} Seen here: {error.message}")
         )
 
+    def _noted(self, outcome: LaunchOutcome, node: int, end: NodeEnd) -> LaunchOutcome:
+        """A failure on another node that came too late to end the launch is said all the same."""
+        if outcome.status != "ok" or end.error is None:
+            return outcome
+        note = f"{self._name(node)} failed after all was measured: {end.error.message}"
+        return replace(outcome, notes=(*outcome.notes, note))
+
     def _keep(self, node_job: NodeJob, end: NodeEnd) -> None:
         for folder, files in (
             (node_job.log_dir, end.logs),
@@ -236,134 +245,3 @@ class _FirstNode:
         ):
             for name, text in files.items():
                 (folder / Path(name).name).write_text(text, encoding="utf-8")
-
-
-class _Watch:
-    """Looks after the other nodes while a launch runs."""
-
-    def __init__(self, meeting: Meeting, others: range, tell: Callable[[int], None]) -> None:
-        self._meeting, self._others, self._tell = meeting, others, tell
-        self.lost = 0
-        self._told_s: float | None = None
-
-    def __call__(self) -> None:
-        if self._told_s is not None:
-            if time.monotonic() - self._told_s > _HEAR_S:
-                raise NodeLostError(f"node {self.lost} is lost")
-            return
-        for node in self._others:
-            if self._meeting.why_lost(node) is not None:
-                self.lost, self._told_s = node, time.monotonic()
-                self._tell(node)
-                return
-
-
-class _Follower:
-    def __init__(
-        self,
-        plan: SweepPlan,
-        machine: Machine,
-        launcher: LocalLauncher,
-        meeting: Meeting,
-        logs_dir: Path,
-    ) -> None:
-        self._plan, self._machine, self._logs_dir = plan, machine, logs_dir
-        self._launcher, self._meeting = launcher, meeting
-
-    def introduce(self) -> None:
-        """Tell the first node of this one, and hear whether it fits."""
-        meeting = self._meeting
-        clock = meeting.wait(CLOCK, _after(self._plan.timeout_s))
-        ahead_s = 0.0 if clock is None else time.time() - float(clock)
-        facts = facts_of(self._plan, self._machine, meeting.address, meeting.reached, ahead_s)
-        meeting.put(f"facts/{self._plan.node_rank}", to_text(facts))
-        verdict = meeting.wait(_VERDICT, _after(2 * self._plan.timeout_s))
-        if verdict is None:
-            raise MeasureError(f"the first node ({self._plan.rdzv_endpoint}) does not go on")
-        if verdict:
-            raise UsageError(verdict.decode())
-
-    def serve(self, told: Callable[[str], None]) -> None:
-        """Run what the first node orders."""
-        number = 0
-        while text := self._meeting.wait(f"order/{number}"):
-            order = from_text(LaunchOrder, text)
-            if order.over is not None:
-                if order.over:
-                    raise MeasureError(order.over)
-                return
-            if self._plan.node_rank < len(order.spread):
-                end = self._run(order)
-                self._meeting.put(f"end/{number}/{self._plan.node_rank}", to_text(end))
-                told(f"node {self._plan.node_rank}: {order.log_name}: {end.status}")
-            number += 1
-
-    def _run(self, order: LaunchOrder) -> NodeEnd:
-        log_dir = self._logs_dir / order.log_name
-        with scratch("launch") as launch_dir:
-            node_job = self._node_job(order, launch_dir, log_dir)
-            outcome = self._launcher.run(node_job, _unheard, self._meeting.check)
-            failed = outcome.status != "ok"
-            return NodeEnd(
-                status=outcome.status,
-                error=outcome.error,
-                logs=_ends_of(log_dir, "rank*.log") if failed else {},
-                evidence=_ends_of(launch_dir, "evidence-*.json") if failed else {},
-            )
-
-    def _node_job(self, order: LaunchOrder, launch_dir: Path, log_dir: Path) -> NodeJob:
-        plan, nproc = self._plan, order.spread[self._plan.node_rank]
-        job = RankJob(
-            script=str(plan.target.script),
-            module=plan.target.module,
-            args=plan.target.args,
-            launch_dir=str(launch_dir),
-            threads=plan.threads_per_device,
-            cores=pinning(plan, nproc, self._machine),
-            device_type=plan.device_type,
-            probe=order.probe,
-        )
-        return NodeJob(
-            job=job,
-            nproc=nproc,
-            log_dir=log_dir,
-            timeout_s=order.timeout_s,
-            nnodes=len(order.spread),
-            node_rank=plan.node_rank,
-            rdzv_endpoint=plan.rdzv_endpoint,
-            run_id=order.run_id,
-            spread=order.spread,
-            address=self._meeting.address,
-        )
-
-
-def _after(seconds: float) -> Callable[[], bool]:
-    until_s = time.monotonic() + seconds
-    return lambda: time.monotonic() > until_s
-
-
-def _ends_of(folder: Path, pattern: str) -> dict[str, str]:
-    """The end of each file, by name; a file for the checks is whole or not taken."""
-    found = {}
-    for path in sorted(folder.glob(pattern)):
-        data = path.read_bytes()
-        if path.suffix == ".log" or len(data) <= 16 * _LOG_END:
-            found[path.name] = data[-_LOG_END if path.suffix == ".log" else 0 :].decode(
-                errors="replace"
-            )
-    return found
-
-
-def _failed(error: LaunchError, start_s: float) -> LaunchOutcome:
-    return LaunchOutcome(
-        status="failed",
-        record=None,
-        error=error,
-        notes=(),
-        start_s=start_s,
-        wall_s=time.monotonic() - start_s,
-    )
-
-
-def _unheard(progress: Progress) -> None:
-    """The first node tells of the launch."""

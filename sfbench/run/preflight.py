@@ -61,12 +61,13 @@ def _folder(folder: Path) -> Iterator[str]:
 
 
 def _memory(plan: SweepPlan) -> Iterator[str]:
-    largest = max(plan.devices)
+    largest = plan.per_node
     free = available_bytes()
+    where = " on each node" if plan.nnodes > 1 else ""
     if largest * RANK_BYTES > free:
         yield (
-            f"--devices asks for {largest} ranks, each of {bytes_(RANK_BYTES)} at least, and "
-            f"{bytes_(free)} of memory are free: use smaller counts."
+            f"--devices asks for {largest} ranks{where}, each of {bytes_(RANK_BYTES)} at "
+            f"least, and {bytes_(free)} of memory are free: use smaller counts."
         )
 
 

@@ -107,7 +107,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 
 
 def test_a_name_that_does_not_resolve_is_named(tmp_path: Path) -> None:
-    with node(tmp_path / "b", 1, "no-such-host.invalid:29500") as second:
+    with node(tmp_path / "b", 1, "no-such-host.invalid:29500", "--timeout=1") as second:
         code, _, err = second.end()
 
     assert code == 2

@@ -47,6 +47,9 @@ def test_messages_go_both_ways_and_a_wait_may_be_given_up() -> None:
         assert second.wait("order/0") == b"go"
         assert first.wait("end/0/1") == b"ok"
         assert not first.has("end/0/2")
+        second.put_first("failure", "one")
+        first.put_first("failure", "other")
+        assert second.get("failure") == b"one"
         assert first.wait("end/0/2", lambda: True) is None
         assert (second.address, second.reached) == ("127.0.0.1", "127.0.0.1")
 
@@ -61,6 +64,13 @@ def test_a_node_that_leaves_or_stands_still_is_lost(monkeypatch: pytest.MonkeyPa
 
             assert soon(lambda: first.why_lost(1) is not None)
         assert first.why_lost(1) == "no sign of life for 1 s"
+    with at(failing := free_port(), 0) as first:
+        first.expect(1)
+        with pytest.raises(UsageError), at(failing, 1):
+            raise UsageError("no room\nmore")
+
+        assert soon(lambda: first.why_lost(1) is not None)
+        assert first.why_lost(1) == "it failed: no room"
     with at(free := free_port(), 0) as first:
         first.expect(1)
         with at(free, 1):
@@ -109,7 +119,25 @@ def test_what_is_no_store_is_not_taken_for_one() -> None:
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_name_that_does_not_resolve_is_refused(node: int) -> None:
     with pytest.raises(UsageError, match=r"the name no-such-host\.invalid cannot be resolved"):
-        at(free_port(), node, host="no-such-host.invalid").__enter__()
+        at(free_port(), node, host="no-such-host.invalid", timeout_s=0.1).__enter__()
+
+
+def test_a_name_that_becomes_known_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    port, real, told = free_port(), socket.getaddrinfo, list[str]()
+    answers = iter([socket.gaierror(-2, "not yet"), socket.gaierror(-3, "not yet")])
+
+    def slow(*arguments: object, **named: object) -> object:
+        for error in answers:
+            raise error
+        return real(*arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module.socket, "getaddrinfo", slow)
+
+    at(port, 1).look(told.append)
+
+    assert len(told) == 1
+    assert "cannot be resolved" in told[0]
+    assert "--timeout" in told[0]
 
 
 @pytest.mark.parametrize("host", ["node..local", ".local", "n" * 64 + ".local"])

@@ -8,7 +8,14 @@ import pytest
 from pydantic import ValidationError
 
 from sfbench.common.schema import ProbeOptions
-from sfbench.launch.node_messages import LaunchOrder, NodeEnd, NodeFacts, from_text, to_text
+from sfbench.launch.node_messages import (
+    LaunchOrder,
+    NodeEnd,
+    NodeFacts,
+    fitting,
+    from_text,
+    to_text,
+)
 from sfbench.launch.outcome import LaunchError, failure_of, failure_text
 from sfbench.run.node_facts import difference
 
@@ -39,6 +46,24 @@ ERROR = LaunchError(
 def test_a_message_comes_over_whole(message: NodeFacts | LaunchOrder | NodeEnd) -> None:
     assert from_text(type(message), to_text(message).encode()) == message
     assert failure_of(failure_text(ERROR)) == ERROR
+
+
+@pytest.mark.parametrize("character", ["a", "\x00", "\U0001f600"])
+def test_a_node_s_end_fits_into_the_store(character: str) -> None:
+    logs = {f"rank{i}.log": character * 65_536 + f"end of {i}" for i in range(64)}
+    evidence = {f"evidence-{i}.json": character * 10**6 for i in range(64)}
+
+    end = fitting(NodeEnd(status="failed", error=ERROR, logs=logs, evidence=evidence))
+
+    assert len(to_text(end)) < 3 << 20
+    assert all(end.logs[f"rank{i}.log"].endswith(f"end of {i}") for i in range(64))
+    assert all(len(text) == 10**6 for text in end.evidence.values())
+
+
+def test_a_small_end_is_whole() -> None:
+    end = NodeEnd(status="failed", error=ERROR, logs={"rank1.log": "a"}, evidence={"e": "{}"})
+
+    assert fitting(end) == end
 
 
 def test_what_is_no_message_is_refused() -> None:

@@ -85,6 +85,36 @@ def test_schedulers_tell_all_three(environment: dict[str, str], endpoint: str) -
     assert place == NodePlace(nnodes=2, node_rank=1, endpoint=endpoint)
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"PET_NNODES": "x", "PET_NODE_RANK": "y"},
+        {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_NNODES": "x", "SLURM_NODEID": "y"},
+        {**SLURM, "SLURM_NTASKS": "8", "SLURM_JOB_NODELIST": "gpu[7"},
+        {"SKYPILOT_NUM_NODES": "x", "SKYPILOT_NODE_RANK": "y"},
+    ],
+)
+def test_what_an_option_says_is_not_read(broken: dict[str, str]) -> None:
+    given = Settings(nnodes=3, node_rank=2, rdzv_endpoint="head:5")
+
+    assert node_place(given, broken) == NodePlace(nnodes=3, node_rank=2, endpoint="head:5")
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "endpoint"),
+    [
+        (Settings(nnodes=2, node_rank=1), {"PET_RDZV_ENDPOINT": "a:1"}, "a:1"),
+        (Settings(nnodes=2), {"PET_MASTER_ADDR": "a", "PET_NODE_RANK": "1"}, "a:29500"),
+        (Settings(), {**SLURM, "PET_RDZV_ENDPOINT": "a:1"}, "a:1"),
+        (Settings(), {**KUBEFLOW, "SLURM_NNODES": "x"}, "train-node-0-0.train:29400"),
+    ],
+)
+def test_each_is_read_by_itself(
+    given: Settings, environment: dict[str, str], endpoint: str
+) -> None:
+    assert node_place(given, environment) == NodePlace(nnodes=2, node_rank=1, endpoint=endpoint)
+
+
 def test_options_win_one_by_one() -> None:
     given = Settings(nnodes=3, node_rank=2, rdzv_endpoint="head:5")
 
@@ -184,6 +214,7 @@ TARGET = Target(name="train", script=Path("/train.py"), is_workload=False)
         ("1,2,4,8", 2, {1: (1,), 2: (2,), 4: (4,), 8: (4, 4)}),
         ("4,8,16", 4, {4: (4,), 8: (4, 4), 16: (4, 4, 4, 4)}),
         ("1,3,5", 2, {1: (1,), 3: (3,), 5: (3, 2)}),
+        ("1,2,4", 3, {1: (1,), 2: (2,), 4: (2, 1, 1)}),
         ("1,2,4", 1, {1: (1,), 2: (2,), 4: (4,)}),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -55,6 +56,18 @@ def test_what_cannot_be_compiled_is_told_with_its_line(
         check_before(plan_of(tmp_path, source))
     assert told in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_memory_has_to_hold_the_ranks_of_this_node_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(plan_of(tmp_path, b"x = 1", devices="1,40"), nnodes=4)
+    monkeypatch.setattr(preflight, "available_bytes", lambda: 10 * preflight.RANK_BYTES)
+    check_before(plan)
+    monkeypatch.setattr(preflight, "available_bytes", lambda: 10 * preflight.RANK_BYTES - 1)
+
+    with pytest.raises(UsageError, match="asks for 10 ranks on each node"):
+        check_before(plan)
 
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
