@@ -15,6 +15,7 @@ from sfbench.cli.endings import CommandGroup, Unexpected, terminated_like_interr
 from sfbench.cli.machine_commands import info, workloads
 from sfbench.cli.predict_command import predict
 from sfbench.cli.result_commands import compare, list_results, report, show
+from sfbench.cli.slurm_command import collect
 from sfbench.cli.sweep_command import sweep
 from sfbench.cli.tune_command import tune
 from sfbench.common.errors import InterruptedSweep, SfbenchError, UsageError
@@ -95,6 +96,7 @@ def _options(
 
 
 app.command()(sweep)
+app.command()(collect)
 app.command("list")(list_results)
 app.command()(show)
 app.command()(compare)

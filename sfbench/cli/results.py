@@ -7,8 +7,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfbench.cli.console import put_json, put_text, terminal
-from sfbench.common.errors import UsageError
+from sfbench.cli.console import put_json, put_text, say, terminal
+from sfbench.common.errors import InterruptedSweep, MeasureError, ScriptError, UsageError
 
 if TYPE_CHECKING:
     from sfbench.common.schema import SweepResult
@@ -77,3 +77,20 @@ def write_report(
         write_whole(place, page)
     except OSError as error:
         raise UsageError(f"{place}: the report cannot be written: {error.strerror}") from error
+
+
+def sweep_exit_code(result: SweepResult, stored: Path | None) -> int:
+    """0 good; 5 if a point failed (4 if none could be measured and no script is to blame).
+
+    2 if all is well but the result could not be written. Says why points failed.
+    """
+    if result.interrupted:
+        return InterruptedSweep.exit_code
+    failed = [point for point in result.points if point.status != "ok"]
+    if not failed:
+        return 0 if stored is not None else UsageError.exit_code
+    for point in failed:
+        say(f"sfbench: {point.error}")
+    if len(failed) == len(result.points) and not any(p.script_fault for p in failed):
+        return MeasureError.exit_code
+    return ScriptError.exit_code

@@ -13,12 +13,14 @@ import typer
 
 from sfbench.cli.console import news, put_json, put_text, say
 from sfbench.cli.parameters import SWEEP_OPTIONS, Given, Group, Json, Quiet, takes
-from sfbench.cli.results import print_result, write_report
+from sfbench.cli.results import print_result, sweep_exit_code, write_report
+from sfbench.cli.slurm_command import Files, Wishes, run_slurm, slurm_job, slurm_of
 from sfbench.common import units
-from sfbench.common.errors import InterruptedSweep, UsageError
+from sfbench.common.errors import UsageError
 from sfbench.common.files import check_writable
 from sfbench.common.units import things
 from sfbench.plan.options import Settings
+from sfbench.plan.slurm_options import SlurmSettings
 
 if TYPE_CHECKING:
     from sfbench.common.schema import SweepResult
@@ -26,7 +28,11 @@ if TYPE_CHECKING:
     from sfbench.run.sweep import FinishedSweep
 
 
-@takes(Group(model=Settings, names=SWEEP_OPTIONS), target=False)
+@takes(
+    Group(model=Settings, names=SWEEP_OPTIONS),
+    Group(model=SlurmSettings, names=tuple(SlurmSettings.model_fields)),
+    target=False,
+)
 def sweep(  # noqa: PLR0913 - each parameter is an option
     given: Given,
     *,
@@ -52,9 +58,22 @@ def sweep(  # noqa: PLR0913 - each parameter is an option
         bool,
         typer.Option("--dry-run", help="print what would run and for how long, and run nothing"),
     ] = False,
+    no_wait: Annotated[
+        bool,
+        typer.Option(
+            "--no-wait",
+            help="with --launcher slurm: submit the job and end; sfbench collect shows its result",
+        ),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure how a training script scales: script arguments go behind `--`."""
+    slurm = slurm_of(given, no_wait=no_wait, suite=suite)
+    if slurm is not None:
+        files = Files(report=report, no_report=no_report, force=force)
+        job = slurm_job(given, slurm, files)
+        run_slurm(job, Wishes(dry_run=dry_run, no_wait=no_wait, as_json=as_json, quiet=quiet))
+        return
     plans = _suite_plans(given, quiet=quiet) if suite else [_plan(given, quiet=quiet)]
     if dry_run:
         _print_plans(plans, as_json=as_json)
@@ -82,7 +101,7 @@ def sweep(  # noqa: PLR0913 - each parameter is an option
             say(f"sfbench: {one.unwritten}")
         else:
             news(_where(one.stored, one.result), quiet=quiet)
-    sys.exit(max(_exit_code(one) for one in finished))
+    sys.exit(max(sweep_exit_code(one.result, one.stored) for one in finished))
 
 
 def _where(stored: Path, result: SweepResult) -> str:
@@ -229,21 +248,3 @@ def _print_suite(results: list[SweepResult]) -> None:
 
     parts = ",\n".join(to_json(result).rstrip() for result in results)
     put_json(f'{{"schema": 1, "suite": [\n{parts}\n]}}\n')
-
-
-def _exit_code(finished: FinishedSweep) -> int:
-    """0 good; 5 if a point failed (4 if none could be measured and no script is to blame).
-
-    2 if all is well but the result could not be written.
-    """
-    result = finished.result
-    if result.interrupted:
-        return InterruptedSweep.exit_code
-    failed = [point for point in result.points if point.status != "ok"]
-    if not failed:
-        return 0 if finished.stored is not None else UsageError.exit_code
-    for point in failed:
-        say(f"sfbench: {point.error}")
-    if len(failed) == len(result.points) and not any(p.script_fault for p in failed):
-        return 4
-    return 5

@@ -21,7 +21,7 @@ _SLURM_PORTS, _SLURM_FIRST = 10_000, 20_000
 """Two jobs of Slurm that share a machine meet at different ports."""
 
 
-Value = TypeVar("Value", int, str)
+PlaceValue = TypeVar("PlaceValue", int, str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def node_place(settings: Settings, environment: Mapping[str, str]) -> NodePlace:
     )
 
 
-def _first(tellers: Iterable[Callable[[], Value | None]]) -> Value | None:
+def _first(tellers: Iterable[Callable[[], PlaceValue | None]]) -> PlaceValue | None:
     """The first answer."""
     return next((told for teller in tellers if (told := teller()) is not None), None)
 

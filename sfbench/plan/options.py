@@ -28,7 +28,7 @@ class Shown:
     """What it takes, said instead of pydantic's own words."""
 
 
-class _Plain(BaseModel):
+class PlainSettings(BaseModel):
     """Settings whose texts a file system and a terminal can take."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
@@ -42,7 +42,7 @@ class _Plain(BaseModel):
         return value
 
 
-class Settings(_Plain):
+class Settings(PlainSettings):
     """Every option that may also stand in ``[tool.sfbench]`` (dashes or underscores)."""
 
     target: str = Field(
@@ -232,7 +232,7 @@ def _ratio(value: Any) -> Any:
 Ratio = Annotated[float, BeforeValidator(_ratio)]
 
 
-class GateSettings(_Plain):
+class GateSettings(PlainSettings):
     """Every option that may also stand in ``[tool.sfbench.gate]`` (dashes or underscores)."""
 
     base: Annotated[
@@ -305,7 +305,7 @@ def _duration_s(value: Any) -> Any:
     return value
 
 
-class TuneSettings(_Plain):
+class TuneSettings(PlainSettings):
     """Every option that may also stand in ``[tool.sfbench.tune]`` (dashes or underscores)."""
 
     budget: Annotated[

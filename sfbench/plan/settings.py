@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from sfbench.common.errors import UsageError
 from sfbench.common.files import read_text
 from sfbench.plan.options import GateSettings, Settings, TuneSettings, shown
+from sfbench.plan.slurm_options import SlurmSettings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,7 +33,7 @@ def load_settings(overrides: dict[str, Any], folder: Path) -> Settings:
         UsageError: names the option or key, what it was and what it may be.
     """
     path, table = _table(folder)
-    for own in ("gate", "tune"):
+    for own in ("gate", "tune", "slurm"):
         table.pop(own, None)
     given = {key: value for key, value in overrides.items() if value is not None}
     _validated(Settings, table, f"{path} [tool.sfbench]")
@@ -64,7 +65,16 @@ def load_tune_settings(overrides: dict[str, Any], folder: Path) -> TuneSettings:
     return _of_table(TuneSettings, "tune", overrides, folder, COMMAND_LINE)
 
 
-AnySettings = TypeVar("AnySettings", Settings, GateSettings, TuneSettings)
+def load_slurm_settings(overrides: dict[str, Any], folder: Path) -> SlurmSettings:
+    """What a sweep asks of Slurm, in the same way, from ``[tool.sfbench.slurm]``.
+
+    Raises:
+        UsageError: names the option or key, what it was and what it may be.
+    """
+    return _of_table(SlurmSettings, "slurm", overrides, folder, COMMAND_LINE)
+
+
+AnySettings = TypeVar("AnySettings", Settings, GateSettings, TuneSettings, SlurmSettings)
 
 
 def _of_table(

@@ -23,7 +23,7 @@ from sfbench.launch.outcome import (
 )
 from sfbench.plan.machine import Machine
 from sfbench.plan.sweep_plan import NodeJob, SweepPlan
-from sfbench.run.follower import VERDICT, Follower
+from sfbench.run.following_node import VERDICT, FollowingNode
 from sfbench.run.node_facts import difference, facts_of
 from sfbench.run.node_watch import LossWatch, Told, ToldError, failed, in_turn, tell_failure
 
@@ -68,7 +68,7 @@ def follow(plan: SweepPlan, machine: Machine, told: Callable[[str], None]) -> No
         place as meeting,
         scratch("logs") as logs_dir,
     ):
-        node = Follower(plan, machine, launcher, meeting, logs_dir)
+        node = FollowingNode(plan, machine, launcher, meeting, logs_dir)
         node.introduce()
         told(f"node {plan.node_rank} of {plan.nnodes}: ready; the first node tells what to run")
         node.serve(told)

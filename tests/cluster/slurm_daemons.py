@@ -36,7 +36,7 @@ MpiDefault=none
 SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-KillWait=5
+KillWait=30
 PartitionName=all Nodes=ALL Default=YES MaxTime=60 State=UP
 """
 NODE = "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=4\n"

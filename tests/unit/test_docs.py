@@ -19,7 +19,13 @@ from sfbench.cli.app import app
 from sfbench.cli.gate_command import EXIT_CODES
 from sfbench.common import errors
 from sfbench.plan.options import GateSettings, Settings, TuneSettings
-from sfbench.plan.settings import load_gate_settings, load_settings, load_tune_settings
+from sfbench.plan.settings import (
+    load_gate_settings,
+    load_settings,
+    load_slurm_settings,
+    load_tune_settings,
+)
+from sfbench.plan.slurm_options import SlurmSettings
 
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = ROOT / "docs" / "command-line.md"
@@ -121,7 +127,8 @@ def test_every_setting_is_documented_and_valid(tmp_path: Path) -> None:
     load_settings({}, tmp_path)
     load_gate_settings({}, tmp_path)
     load_tune_settings({}, tmp_path)
-    models: tuple[type[BaseModel], ...] = (Settings, GateSettings, TuneSettings)
+    load_slurm_settings({}, tmp_path)
+    models: tuple[type[BaseModel], ...] = (Settings, GateSettings, TuneSettings, SlurmSettings)
     for block, model in zip(blocks, models, strict=True):
         keys = re.findall(r"^([a-z-]+) = ", block, re.MULTILINE)
         assert {key.replace("-", "_") for key in keys} == set(model.model_fields)

@@ -17,7 +17,7 @@ from sfbench.launch.outcome import LaunchError, LaunchOutcome, failure_of
 from sfbench.plan.machine import Machine
 from sfbench.plan.sweep_plan import NodeJob, SweepPlan, Target
 from sfbench.run import node_watch, nodes
-from sfbench.run.follower import Follower
+from sfbench.run.following_node import FollowingNode
 
 KEY = "launch/run/failure"
 PLAN = SweepPlan(
@@ -75,7 +75,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def followed(board: Board, launcher: LocalLauncher, folder: Path) -> NodeEnd:
     board.put("order/0", to_text(ORDER))
     board.put("order/1", to_text(LaunchOrder(over="")))
-    Follower(PLAN, MACHINE, launcher, board, folder).serve(lambda _: None)
+    FollowingNode(PLAN, MACHINE, launcher, board, folder).serve(lambda _: None)
     return from_text(NodeEnd, board.get("end/0/1"))
 
 

@@ -33,7 +33,7 @@ VERDICT = "verdict"
 """The first node's, on all: empty, or which node differs and in what."""
 
 
-class Follower:
+class FollowingNode:
     """One per sweep."""
 
     def __init__(
