@@ -12,6 +12,7 @@ from sfbench.common.schema import Diagnosis, Interval, Point, SweepResult, TimeS
 from sfbench.common.units import things
 from sfbench.report.goodput import goodput_line
 from sfbench.report.result_rows import is_unknown, worst_point
+from sfbench.report.topology import topology_lines
 
 MENTIONED = 0.005
 """Parts that lose less than half a point are not named."""
@@ -40,6 +41,7 @@ def verdict(result: SweepResult) -> tuple[str, ...]:
     return tuple(
         [
             *_scaling(result, one),
+            *topology_lines(result),
             *_unknown_shares(result),
             *_one_device(one),
             *_fix_first(result),

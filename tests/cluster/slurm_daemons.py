@@ -79,7 +79,22 @@ def slurm(folder: Path, names: list[str]) -> Iterator[dict[str, str]]:
         for name in names:
             start("unshare", "-m", "sh", "-c", named, "-", name)
         _wait(lambda: _idle(environment) == len(names), folder)
+        stack.callback(_clear, environment)
         yield environment
+
+
+def _clear(environment: dict[str, str]) -> None:
+    """No job of a test that was interrupted outlives the daemons."""
+    subprocess.run(["scancel", "--user=root"], env=environment, check=False)
+    until_s = time.monotonic() + STARTS_S
+    while time.monotonic() < until_s and _jobs(environment):
+        time.sleep(0.2)
+
+
+def _jobs(environment: dict[str, str]) -> str:
+    command = ["squeue", "--noheader"]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return found.stdout.strip()
 
 
 def _idle(environment: dict[str, str]) -> int:
