@@ -20,6 +20,12 @@ REACHED = 0.8
 EXPLAINED = 0.75
 """Part of all that were seen that a rule must explain."""
 CONFIDENCE = 0.95
+MANY_GAPS = 8
+"""So many tell whether what comes by no rule comes about every so many steps ..."""
+ALIKE = 0.5
+"""... by this part of the deviation that they have by chance."""
+FAR = 20_000
+"""Steps over which rules of several ranks are laid side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,19 +122,52 @@ def part_interval(times: int, due: int) -> Interval:
     return Interval(value=times / due, low=low, high=high)
 
 
-def per_step(sizes_s: Sequence[float], seen: int, rule: Rule | None) -> Interval:
+def per_step(
+    sizes_s: Sequence[float], seen: int, rule: Rule | None, gaps: Sequence[int] = ()
+) -> Interval:
     """Seconds per step: mean size over the period, or all sizes over the steps that were ``seen``.
 
     With a rule the interval is that of the mean size and that of the part of the due steps that
     had one, as independent errors; if the rule is not sure it begins at 0: once per start costs
-    nothing in the long run. Without a rule it is that of a Poisson count.
+    nothing in the long run. Without a rule it is that of a Poisson count, unless the steps from one
+    to the next (``gaps``) are far more alike than they would be by chance: their mean tells then.
     """
     if rule is not None:
         return _by_rule(size_interval(sizes_s), part_interval(rule.times, rule.due), rule)
+    if len(gaps) >= MANY_GAPS and np.std(gaps, ddof=1) <= ALIKE * np.mean(gaps):
+        gap, size = size_interval(gaps), size_interval(sizes_s)
+        return _ratio(size, gap)
     value = float(sum(sizes_s)) / seen
     fewest, most = times_interval(len(sizes_s))
     low, high = fewest / len(sizes_s), most / len(sizes_s)
     return Interval(value=value, low=value * low, high=value * high)
+
+
+def met_part(stalls: Sequence[tuple[int | None, float, Rule | None]]) -> float:
+    """What stalls of (rank, size, rule) cost a job, over the sum of what each costs by itself.
+
+    Ranks that stop at one step wait once: the longest counts. What comes by no rule meets nothing.
+    """
+    ruled = [(rank, size, rule) for rank, size, rule in stalls if rule is not None]
+    ranks = {rank for rank, _, _ in ruled}
+    if len(ranks - {None}) < 2:
+        return 1.0
+    own = {rank: np.zeros(FAR) for rank in ranks}
+    for rank, size, rule in ruled:
+        own[rank][rule.place % rule.period :: rule.period] += size
+    everybody = own.pop(None, np.zeros(FAR))
+    alone = sum(float(times.sum()) for times in (everybody, *own.values()))
+    return float((everybody + np.max(list(own.values()), axis=0)).sum()) / alone
+
+
+def _ratio(size: Interval, gap: Interval) -> Interval:
+    value = size.value / gap.value
+    ends = ((size.low, gap.high), (size.high, gap.low))
+    below, above = (
+        math.hypot((at or 0.0) / size.value - 1, gap.value / (over or gap.value) - 1)
+        for at, over in ends
+    )
+    return Interval(value=value, low=value * max(0.0, 1 - below), high=value * (1 + above))
 
 
 def _by_rule(size: Interval, part: Interval, rule: Rule) -> Interval:

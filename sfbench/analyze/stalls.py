@@ -17,7 +17,14 @@ import numpy as np
 import pandas as pd
 
 from sfbench.analyze.intervals import Array
-from sfbench.analyze.periods import MIN_TIMES, Rule, find_rule, per_step, size_interval
+from sfbench.analyze.periods import (
+    MIN_TIMES,
+    Rule,
+    find_rule,
+    met_part,
+    per_step,
+    size_interval,
+)
 from sfbench.analyze.stall_events import (
     after_backward_s,
     evaluation_events,
@@ -103,9 +110,10 @@ def find_stalls(launches: Sequence[MeasuredLaunch], steps: pd.DataFrame) -> Stal
         for group in _groups(events, facts)
     ]
     mine = [group for group, _ in inside]
+    met = met_part([(group.rank, stall.size_s.value, group.rule) for group, stall in inside])
     return Stalls(
         found=(*(stall for _, stall in inside), *outside),
-        per_step_s=_sum([stall.per_step_s for _, stall in inside]),
+        per_step_s=_sum([stall.per_step_s for _, stall in inside], met),
         steps=_taken_off(steps, mine, after_backward_s(launches, steps)) if mine else steps,
     )
 
@@ -190,7 +198,9 @@ class _Facts:
             sure=group.rule is None or group.rule.sure,
             times=len(sizes),
             size_s=size_interval(sizes),
-            per_step_s=per_step(sizes, sum(self.lengths_of(group.rank).values()), group.rule),
+            per_step_s=per_step(
+                sizes, sum(self.lengths_of(group.rank).values()), group.rule, _gaps(group.events)
+            ),
         )
 
     def epoch_rule(self, rank: int | None, events: pd.DataFrame) -> Rule | None:
@@ -212,6 +222,18 @@ class _Facts:
             if not kept or kept[-1][0] != launch or step - kept[-1][2] >= least:
                 kept.append((launch, rank, step))
         return kept
+
+
+def _gaps(events: pd.DataFrame) -> list[int]:
+    """Steps from the start of each launch to its first stall, and from each to the next.
+
+    None unless launches had two and more: one alone may as well come once per start.
+    """
+    if len(events) < 2 * events["launch"].nunique():
+        return []
+    by_launch = events.sort_values(["launch", "step"]).groupby("launch")["step"]
+    gaps: list[int] = by_launch.diff().fillna(events["step"]).astype(int).tolist()
+    return gaps
 
 
 def _groups(events: pd.DataFrame, facts: _Facts) -> Iterator[_Group]:
@@ -315,9 +337,9 @@ def _sizes(steps: pd.DataFrame, groups: Sequence[_Group]) -> Array:
     return total
 
 
-def _sum(parts: Sequence[Interval]) -> Interval:
-    """Independent ones."""
-    value = sum(part.value for part in parts)
-    low = math.sqrt(sum((part.value - (part.low or 0.0)) ** 2 for part in parts))
-    high = math.sqrt(sum(((part.high or part.value) - part.value) ** 2 for part in parts))
+def _sum(parts: Sequence[Interval], met: float) -> Interval:
+    """Independent ones; ``met``: part of their sum that is left where ranks stop at one step."""
+    value = met * sum(part.value for part in parts)
+    low = math.hypot(*(part.value - (part.low or 0.0) for part in parts))
+    high = math.hypot(*((part.high or part.value) - part.value for part in parts))
     return Interval(value=value, low=value - low, high=value + high)

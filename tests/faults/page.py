@@ -81,10 +81,15 @@ def _sizes(summary: Summary) -> str:
 
 def _controls(summary: Summary) -> str:
     lines = [
-        f"| {s.case.name} | {s.case.what} | {_devices(s)} | {s.first} |" for s in summary.controls
+        f"| {s.case.name} | {s.case.what} | {_devices(s)} | {s.first}{_real(s)} |"
+        for s in summary.controls
     ]
     head = "| case | job | devices | bottleneck or contributor |"
     return "\n".join(("## Healthy controls", "", head, "|---|---|---|---|", *lines, ""))
+
+
+def _real(scored: Scored) -> str:
+    return " (real, by a stopwatch)" if scored.first in scored.case.real else ""
 
 
 def _truth(scored: Scored) -> str:

@@ -40,6 +40,7 @@ class Scored:
     low: float | None
     high: float | None
     bottlenecks: int
+    """Those that the job does not have by itself."""
     sum_error: float
     """Largest over the points; infinite where a share is missing."""
     busy: float
@@ -88,7 +89,7 @@ def score(measured: Measured) -> Scored:
         found=regain.value if regain else None,
         low=regain.low if regain else None,
         high=regain.high if regain else None,
-        bottlenecks=sum(d.severity == "bottleneck" for d in result.diagnoses),
+        bottlenecks=len(_unfounded(case, result.diagnoses)),
         sum_error=_sum_error(result),
         busy=measured.busy,
         failed=measured.errors,
@@ -109,12 +110,17 @@ def _step_ms(case: Case, result: SweepResult) -> float | None:
 def _right(case: Case, named: Sequence[Diagnosis]) -> bool:
     """The largest fault first, at its device count, and every other one named as well."""
     if not case.injected:
-        return not any(d.severity == "bottleneck" for d in named)
+        return not _unfounded(case, named)
     if not named or named[0].devices != case.expected_at:
         return False
     return _matches(case.injected[0], named[0]) and all(
         any(_matches(other, d) for d in named) for other in case.injected[1:]
     )
+
+
+def _unfounded(case: Case, named: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """Bottlenecks that the job does not have by itself."""
+    return [d for d in named if d.severity == "bottleneck" and d.id not in case.real]
 
 
 def _matches(injected: Injected, diagnosis: Diagnosis) -> bool:

@@ -74,6 +74,19 @@ def test_the_matrix_is_as_large_as_promised() -> None:
     assert not any(case.injected for case in CONTROLS)
 
 
+def test_naming_what_a_control_really_has_is_no_mistake() -> None:
+    control = replace(HEALTHY, real=("interconnect",))
+    real = said(0.12, id="interconnect", rank=None)
+
+    both = score(measured(control, real, said(0.2)))
+    assert score(measured(control, real)).bottlenecks == 0
+    assert score(measured(control, real)).cause_right
+    assert (both.bottlenecks, both.cause_right) == (1, False)
+    assert "interconnect (real, by a stopwatch)" in text(
+        Summary(scored=(score(measured(control, real)), score(measured(SLOW, said(0.4)))))
+    )
+
+
 def test_each_fault_of_a_pair_is_smaller_than_the_one_before() -> None:
     for case in PAIRS:
         first, second = (case.share(one) for one in case.injected)

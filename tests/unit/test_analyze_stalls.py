@@ -13,7 +13,7 @@ from synthetic import machine, sweep_plan
 from sfbench.analyze.points import Analysis, analyze
 from sfbench.collect.frames import step_frame
 from sfbench.collect.measured_launch import MeasuredLaunch
-from sfbench.common.schema import LADDER, STEP_COLUMNS, Diagnosis, Interval, Stall
+from sfbench.common.schema import LADDER, STEP_COLUMNS, Diagnosis, Interval, LateStep, Stall
 from sfbench.diagnose.causes import diagnose
 
 CASES = ((0.05, 10), (0.25, 10), (0.5, 25), (1.0, 50))
@@ -147,6 +147,42 @@ def test_two_stalls_of_one_rank_are_told_apart() -> None:
 
     assert {stall.period_steps for stall in analysis.points[1].stalls} == {7, 50}
     assert holds(analysis.points[1].step_s, true_step_s(job, 2, 350))
+
+
+def test_about_every_twelve_steps_is_known_better_than_by_chance() -> None:
+    def seen(launch: MeasuredLaunch) -> MeasuredLaunch:
+        late = tuple(
+            LateStep(rank=0, step=step, kind="other", line="train.py:7")
+            for step in range(1, 400)
+            if about_twelve(0, step)
+        )
+        assert launch.record is not None
+        return replace(launch, record=replace(launch.record, late=late))
+
+    job = Job(stall=about_twelve, compute=1.0)
+    analysis, _ = of_launches([seen(simulated(job, 2, index, 9, 4.0)) for index in range(4)])
+
+    stall = only(analysis.points[0].stalls)
+    assert (stall.rank, stall.per, stall.line) == (0, "irregular", "train.py:7")
+    assert holds(stall.per_step_s, 0.25 / 12)
+    assert stall.per_step_s.value == pytest.approx(0.25 / 12, rel=0.04)
+    assert stall.per_step_s.low is not None
+    assert stall.per_step_s.low > 0.9 * stall.per_step_s.value
+
+
+def about_twelve(rank: int, step: int) -> float:
+    """Every 9 to 15 steps, as what comes by the clock."""
+    return 0.25 if rank == 0 and step % 60 in (0, 9, 24, 34, 47) else 0.0
+
+
+def test_ranks_that_stop_at_one_step_wait_once() -> None:
+    first, second = every(0.12, 10, rank=0), every(0.25, 14, rank=1)
+    job = Job(stall=lambda rank, step: first(rank, step) + second(rank, step), compute=1.0)
+    analysis, _ = swept(job, seed=5, launches=6, seconds=4.0, counts=(2,))
+
+    point = analysis.points[0]
+    assert {(s.rank, s.period_steps) for s in point.stalls} == {(0, 10), (1, 14)}
+    assert holds(point.step_s, true_step_s(job, 2, 70))
 
 
 @pytest.mark.parametrize("seed", range(4))
