@@ -74,6 +74,9 @@ fuzz: $(STAMP)  ## 10,000 odd documents and settings: only clear errors, each wi
 gate-accuracy: $(STAMP)  ## How often the gate is right: some hours on a quiet machine
 	$(BIN)/python tests/benchmarks/gate_accuracy.py $(ARGS)
 
+tune-accuracy: $(STAMP)  ## What tune gives back of injected faults, and on healthy jobs: two hours
+	$(BIN)/python tests/faults/tune_matrix.py $(ARGS)
+
 gpu-check: $(STAMP)  ## What only a machine with GPUs can show, in 10 minutes at most
 	@$(BIN)/python tests/gpu/check.py; code=$$?; exit $$code
 

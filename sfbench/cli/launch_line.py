@@ -12,6 +12,8 @@ from sfbench.launch.outcome import LaunchOutcome
 from sfbench.launch.outcome import Progress as LaunchProgress
 from sfbench.plan.sweep_plan import LaunchPlan
 
+FIRST_START = "starting; torch is imported once, for all launches"
+"""The first launch waits for that, and says so."""
 OfLaunches = TypeVar("OfLaunches", bound="LaunchLine")
 
 
@@ -43,7 +45,10 @@ class LaunchLine:
 
     def launch_started(self, launch: LaunchPlan) -> None:
         """A launch begins."""
-        self._status.update(f"{self._title}: starting")
+        first = launch.index == 0
+        self._status.update(f"{self._title}: {FIRST_START if first else 'starting'}")
+        if first and not self._animated:
+            self.told(f"{self._title}: {FIRST_START}")
 
     def progressed(self, progress: LaunchProgress) -> None:
         """What it does now."""

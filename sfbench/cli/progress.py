@@ -9,6 +9,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from sfbench.cli.launch_line import FIRST_START
 from sfbench.common import units
 from sfbench.launch.outcome import LaunchOutcome
 from sfbench.launch.outcome import Progress as LaunchProgress
@@ -51,7 +52,12 @@ class TerminalObserver:
     def launch_started(self, launch: LaunchPlan) -> None:
         """Name the device count and the round."""
         self._title = f"devices {launch.devices}, round {launch.round + 1}"
-        self._bar.update(self._task, description=self._title, what="starting")
+        first = launch.index == 0
+        self._bar.update(
+            self._task, description=self._title, what=FIRST_START if first else "starting"
+        )
+        if first and not self._animated:
+            self._say(f"{self._title}: {FIRST_START}")
 
     def progressed(self, progress: LaunchProgress) -> None:
         """Move the bar."""
@@ -73,7 +79,10 @@ class TerminalObserver:
         if not self._animated or failed:
             how = outcome.status if failed else "ended"  # what it is worth is not known yet
             text = f"{self._title}: {how} after {units.duration(outcome.wall_s)}"
-            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+            self._say(text)
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _left(self, done: float) -> str:
         spent = time.monotonic() - self._began

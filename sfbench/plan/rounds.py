@@ -28,9 +28,11 @@ MOST_EXTRA = 8
 LOOK = 6
 """Launches after which the precision is looked at: fixed beforehand, since looking after each
 would stop too early."""
+SLACK = 1.05
+"""Of the time that was announced: it is a round number."""
 SHORT_CYCLES = 3
 """Cycles that a launch is planned for if there are many of them."""
-OVERRUN = 1.5
+OVERRUN = 1.1
 """A launch that measured for so many times as long as planned had steps too slow for less."""
 
 
@@ -55,7 +57,8 @@ def next_launch(plan: SweepPlan, machine: Machine, done: Sequence[Launched]) -> 
     With ``--rounds`` given each device count is visited so often. Else their number comes from what
     the first launch of a count cost (``wanted_launches``), ends early at ``LOOK`` launches if
     their interval is below ``--precision``, and what is left goes to the count whose interval is
-    widest. A count that has only failed so far, or lacks a node, is not
+    widest. Beyond ``LEAST`` of each count none is made that would end later than announced. A
+    count that has only failed so far, or lacks a node, is not
     tried again.
     """
     for devices, round_ in _visits(plan, done):
@@ -111,6 +114,8 @@ def _visits(plan: SweepPlan, done: Sequence[Launched]) -> Iterator[tuple[int, in
             wanted = most if known is None else wanted_launches(plan, known)
             if (devices, round_) in made or round_ >= wanted:
                 continue
+            if round_ >= LEAST and plan.rounds is None and not _in_time(plan, done, devices):
+                continue
             if round_ == LOOK and plan.rounds is None and _precise(plan, done, devices):
                 continue
             if round_ > LOOK and plan.rounds is None and (devices, LOOK) not in made:
@@ -130,8 +135,16 @@ def _extra(plan: SweepPlan, done: Sequence[Launched]) -> Iterator[tuple[int, int
         return
     widest = max(widths, key=lambda n: widths[n] * _reached(done, n))
     cost_s = float(np.mean([one.measured_s for one in good if one.devices == widest]))
-    if widths[widest] > plan.precision and 2 * cost_s <= left_s:
+    in_time = _in_time(plan, done, widest)
+    if widths[widest] > plan.precision and 2 * cost_s <= left_s and in_time:
         yield widest, 1 + max(one.round for one in done if one.devices == widest)
+
+
+def _in_time(plan: SweepPlan, done: Sequence[Launched], devices: int) -> bool:
+    """Whether one launch more of a count ends within what was announced for all of them."""
+    walls = [one.wall_s for one in done if one.devices == devices]
+    spent_s = sum(one.wall_s for one in done)
+    return spent_s + float(np.mean(walls)) <= SLACK * expected_s(plan)
 
 
 def _precise(plan: SweepPlan, done: Sequence[Launched], devices: int) -> bool:

@@ -230,9 +230,19 @@ def _one_device(one: Point | None) -> Iterator[str]:
 
 
 def first_fix(result: SweepResult) -> Diagnosis | None:
-    """The surest gain: the first diagnosis that is no mere suspicion; None if there is none."""
-    sure = (d for d in result.diagnoses if d.severity != "info" and (d.regain.low or 0.0) >= SURE)
-    return next(sure, None)
+    """The surest gain: the first diagnosis that is no mere suspicion; None if there is none.
+
+    Of the count that the verdict is about, if it has one; what one device loses comes first only
+    if that is surely more.
+    """
+    sure = [d for d in result.diagnoses if d.severity != "info" and (d.regain.low or 0.0) >= SURE]
+    said = max((p.devices for p in result.points if p.efficiency is not None), default=None)
+    first = next((d for d in sure if d.devices == said), None)
+    if first is None:
+        return next(iter(sure), None)
+    most = first.regain.value if first.regain.high is None else first.regain.high
+    alone = next((d for d in sure if d.devices == 1), first)
+    return alone if (alone.regain.low or 0.0) > most else first
 
 
 def _fix_first(result: SweepResult) -> Iterator[str]:

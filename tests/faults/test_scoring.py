@@ -11,6 +11,7 @@ from matrix import CASES, CONTROLS, FAULTS, JITTER, LOADER, PAIRS, STRAGGLER, Ca
 from measure import Measured
 from page import text
 from score import Summary, score
+from tune_matrix import REMEDIES, UNMENDED, Tuned, given_back, judged
 
 from sfbench.common.schema import (
     Diagnosis,
@@ -222,3 +223,31 @@ def test_an_attempt_without_figures_is_told() -> None:
     page = text(Summary(scored=(again, score(measured(HEALTHY)))))
     assert "slow was measured again, since it gave no figures: no steady state" in page
     assert line(again).endswith("; no steady state")
+
+
+def test_a_gain_is_judged_by_the_loss_that_was_injected() -> None:
+    # GIVEN half of the step lost: without the loss the job is twice as fast
+    assert given_back(1.0, 0.5) == pytest.approx(1.0)
+    assert given_back(0.0, 0.5) == 0.0
+    case = next(c for c in CASES if c.name == "loader-inline-2")
+    lost = case.share(case.injected[0])
+    whole = 1 / (1 - lost) - 1
+
+    def of(gain: float, settings: str = "num_workers=2") -> bool:
+        return judged(case, Tuned(settings=settings, gain=gain, verdict="gain", notes=()))[0]
+
+    assert of(whole)
+    assert not of(0.5 * whole)
+    assert not of(whole, "bucket_cap_mb=25")
+
+
+@pytest.mark.parametrize(("settings", "verdict"), [("", "failed"), ("num_workers=2", "gain")])
+def test_what_no_setting_mends_gets_none_and_the_command_has_to_end(
+    settings: str, verdict: str
+) -> None:
+    for case in (CONTROLS[0], next(c for c in CASES if c.name == UNMENDED[0])):
+        nothing = Tuned(settings="", gain=0.0, verdict="nothing-helps", notes=())
+        assert judged(case, nothing)[0]
+        tuned = Tuned(settings=settings, gain=0.1, verdict=verdict, notes=())
+        assert not judged(case, tuned)[0]
+    assert {case.name for case in CASES} >= {*REMEDIES, *UNMENDED}

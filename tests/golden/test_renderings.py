@@ -154,6 +154,24 @@ def test_one_verb_stands_behind_each_part_and_one_word_behind_counts() -> None:
     assert "Time shares at 2, 4 and 8 devices: those shown as ?" in told
 
 
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([(4, 0.20), (8, 0.12)], "+12 points (±1) at 8 devices"),
+        ([(1, 0.13), (8, 0.12)], "+12 points (±1) at 8 devices"),
+        ([(1, 0.40), (8, 0.12)], "40 points (±1) of the step at 1 device"),
+        ([(4, 0.20)], "+20 points (±1) at 4 devices"),
+    ],
+)
+def test_the_first_fix_is_about_the_count_of_the_verdict(
+    found: list[tuple[int, float]], said: str
+) -> None:
+    causes = tuple(golden_results.cause("data-loader-starvation", *one) for one in found)
+    result = replace(golden_results.starved(), diagnoses=causes)
+    told = " ".join(render_table(result, 200, color=False).split())
+    assert f"Fix first: data-loader-starvation, {said}" in told
+
+
 def test_a_comparison_is_told_on_the_first_screen() -> None:
     page = render_html([golden_results.starved()], golden_results.good())
     first = " ".join(re.sub(r"<[^>]+>", "", page.split("</header>")[0].split("<header")[1]).split())

@@ -26,7 +26,7 @@ from sfbench.plan.planner import (
     oversubscribed,
     pinning,
 )
-from sfbench.plan.rounds import Launched, next_launch
+from sfbench.plan.rounds import Launched, expected_s, next_launch
 from sfbench.plan.settings import load_settings
 from sfbench.plan.sweep_plan import LaunchPlan, SweepPlan, Target
 from sfbench.plan.targets import resolve_target, workloads
@@ -157,6 +157,30 @@ def test_slow_steps_do_not_multiply_the_budget() -> None:
         plan(devices="1,2", seconds=12), TWO_CORES, partial(short, at_least_s=6.0)
     )
     assert Counter(x.devices for x in launches) == {1: 3, 2: 3}
+
+
+def test_launches_that_measure_longer_than_planned_are_fewer() -> None:
+    # GIVEN cycles of 2.2 s where 1.6 s are planned, as at 1 device beside slower counts
+    launches = make_launches(
+        plan(devices="1", seconds=13), TWO_CORES, partial(short, at_least_s=2.2, starting_s=1.4)
+    )
+    assert 5 <= len(launches) <= 6
+    assert sum(short(x, at_least_s=2.2).measured_s for x in launches) <= 1.1 * 13
+
+
+def test_a_sweep_ends_when_it_was_announced_to() -> None:
+    # GIVEN launches of which later ones take longer than the first of their count told
+    made = plan(devices="1,2,4,8", seconds=13)
+
+    def cost(launch: LaunchPlan) -> Launched:
+        longer = 3.0 if launch.round else 0.0
+        return short(launch, at_least_s=1.6 + longer, starting_s=1.6 + longer)
+
+    launches = make_launches(made, TWO_CORES, cost)
+
+    spent_s = sum(cost(launch).wall_s for launch in launches)
+    assert spent_s <= 1.05 * expected_s(made)
+    assert min(Counter(x.devices for x in launches).values()) >= 3
 
 
 def test_time_goes_to_the_count_whose_interval_needs_it() -> None:
