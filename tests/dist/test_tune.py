@@ -70,7 +70,7 @@ def test_workers_are_found_for_a_loader_that_is_too_slow(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_trial_that_crashes_is_a_row(tmp_path: Path) -> None:
-    found = tune(tmp_path, "--budget", "3m", "--", "--no-workers", "crash")
+    found = tune(tmp_path, "--budget", "5m", "--", "--no-workers", "crash")
 
     failed = [row for row in found["trials"] if row["status"] == "failed"]
     assert found["verdict"] == "nothing-helps"
@@ -80,7 +80,7 @@ def test_a_trial_that_crashes_is_a_row(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_trial_that_hangs_is_a_row(tmp_path: Path) -> None:
-    found = tune(tmp_path, "--budget", "4m", "--", "--no-workers", "hang")
+    found = tune(tmp_path, "--budget", "8m", "--", "--no-workers", "hang")
 
     assert [row["status"] for row in found["trials"] if row["rounds"] == 0][:1] == ["failed"]
     assert found["verdict"] == "nothing-helps"
