@@ -15,7 +15,7 @@ import pytest
 
 if TYPE_CHECKING:
     from sfbench.common.schema import Point, SweepResult
-    from sfbench.gating.gate_report import GateReport
+    from sfbench.gating.gate_report import GateReport, SideReport
     from sfbench.report.notebook import Results
 
 
@@ -171,10 +171,24 @@ def _point(point: Point) -> dict[str, Any]:
 
 
 def _shares(point: Point) -> dict[str, float | None] | None:
+    """Those that are figures; None for the others, as in the table."""
     if point.time_share is None:
         return None
-    parts = dataclasses.asdict(point.time_share)
-    return {name: share["value"] for name, share in parts.items()}
+    from sfbench.common.units import is_known
+
+    shares = {f.name: point.time_share.of(f.name) for f in dataclasses.fields(point.time_share)}
+    return {part: share.value if is_known(share) else None for part, share in shares.items()}
+
+
+def _parts(side: SideReport | None) -> dict[str, float | None] | None:
+    """Those that are figures; None for the others, as in the gate's own table."""
+    from sfbench.common.units import UNKNOWN_HALF
+
+    if side is None:
+        return None
+    halves = {part: side.parts_half_width.get(part) for part in side.parts}
+    known = {part for part, half in halves.items() if half is not None and half <= UNKNOWN_HALF}
+    return {part: value if part in known else None for part, value in side.parts.items()}
 
 
 def _gated(report: GateReport) -> dict[str, Any]:
@@ -188,7 +202,7 @@ def _gated(report: GateReport) -> dict[str, Any]:
         "efficiency": candidate.efficiency if candidate else None,
         "change": dataclasses.asdict(report.change) if report.change else None,
         "time_share": {
-            "base": dict(base.parts) if base else None,
-            "candidate": dict(candidate.parts) if candidate else None,
+            "base": _parts(base),
+            "candidate": _parts(candidate),
         },
     }

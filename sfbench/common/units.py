@@ -23,6 +23,8 @@ UNKNOWN = "?"
 """Stands if a ratio is known too badly to be a figure."""
 UNKNOWN_HALF = 0.20
 """A ratio of the step, or of efficiency, known no better than this is no figure."""
+USELESS_SPAN = 1.0
+"""From so far apart on, the ends of an efficiency say nothing either."""
 SAID_HALF = 0.05
 """Less well known than this, in parts of the step or of a rate, a half-width is said beside it."""
 LOPSIDED = 1.25
@@ -68,7 +70,7 @@ def rate(value: float | None, half: float | None = None) -> str:
 
 
 def rate_interval(interval: Interval | None) -> str:
-    """``2560 ±30``; ``610 to 1650`` if it is lopsided."""
+    """``2560 ±30``; ``610 to 1650`` if it is lopsided; ``2560 ±?`` without an interval."""
     if interval is None:
         return MISSING
     return _with_half(interval, 1.0)
@@ -77,8 +79,8 @@ def rate_interval(interval: Interval | None) -> str:
 def rate_cell(interval: Interval | None) -> str:
     """``2560``; with its half-width if that is more than a few percent."""
     half = half_width(interval)
-    if interval is None or half is None or half < SAID_HALF * interval.value:
-        return rate(None if interval is None else interval.value, half)
+    if interval is not None and half is not None and half < SAID_HALF * interval.value:
+        return rate(interval.value, half)
     return rate_interval(interval)
 
 
@@ -91,7 +93,7 @@ def seconds(value: float | None, half: float | None = None) -> str:
 
 
 def seconds_interval(interval: Interval | Share | None) -> str:
-    """``50.0 ±0.3 ms``."""
+    """``50.0 ±0.3 ms``; ``50.0 ±? ms`` without an interval."""
     if interval is None or interval.value is None:
         return MISSING
     scale, unit = _scale(interval.value)
@@ -101,8 +103,8 @@ def seconds_interval(interval: Interval | Share | None) -> str:
 def seconds_cell(interval: Interval | None) -> str:
     """``50.0 ms``; with its half-width if that is more than a few percent."""
     half = half_width(interval)
-    if interval is None or half is None or half < SAID_HALF * interval.value:
-        return seconds(None if interval is None else interval.value, half)
+    if interval is not None and half is not None and half < SAID_HALF * interval.value:
+        return seconds(interval.value, half)
     return seconds_interval(interval)
 
 
@@ -124,14 +126,19 @@ def percent(ratio: float | None, half: float | None = None) -> str:
 
 
 def percent_interval(interval: Interval | Share | None) -> str:
-    """``78% ±1``; ``50% to 120%`` if it is lopsided; ``78% ±?`` without an interval."""
+    """``78% ±1``; ``50% to 120%`` if it is lopsided or no figure; ``78% ±?`` without an interval.
+
+    ``?`` if even its ends say nothing.
+    """
     if interval is None or interval.value is None:
         return MISSING
     half = half_width(interval)
     text = percent(interval.value, half)
     if half is None:
         return f"{text} ±{UNKNOWN}"
-    if _lopsided(interval):
+    if (interval.high or 0.0) - (interval.low or 0.0) >= USELESS_SPAN:
+        return UNKNOWN
+    if _lopsided(interval) or not is_known(interval):
         return f"{percent(interval.low, half)} to {percent(interval.high, half)}"
     return text if not half else f"{text} ±{_half_text(100 * half, _percent_decimals(half))}"
 
@@ -155,12 +162,19 @@ def points_interval(interval: Interval) -> str:
 def change(interval: Interval) -> str:
     """``+12% ±2``: a ratio to a baseline as what changed; ``-20% to +140%`` if lopsided."""
     half = half_width(interval)
+    if half is None:
+        return f"{expected_change(interval.value)} ±{UNKNOWN}"
     decimals = _percent_decimals(half)
     if _lopsided(interval) and interval.low is not None and interval.high is not None:
         return f"{_changed(interval.low, decimals)} to {_changed(interval.high, decimals)}"
     return _changed(interval.value, decimals) + (
         f" ±{_half_text(100 * half, decimals)}" if half else ""
     )
+
+
+def expected_change(ratio: float) -> str:
+    """``+12%``: what is reckoned, not measured."""
+    return _changed(ratio, 0)
 
 
 def bytes_(value: float) -> str:
@@ -223,7 +237,7 @@ def _lopsided(interval: Interval | Share) -> bool:
 def _with_half(interval: Interval | Share, scale: float) -> str:
     value, half = interval.value or 0.0, half_width(interval)
     if half is None:
-        return _rounded(value / scale, None)
+        return f"{_rounded(value / scale, None)} ±{UNKNOWN}"
     decimals = _decimals(value / scale, half / scale)
     if _lopsided(interval) and interval.low is not None and interval.high is not None:
         low, high = interval.low / scale, interval.high / scale

@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sfbench.common.schema import Interval, Share
+from sfbench.common.units import is_known
 
 BOTTLENECK = 0.10
 """Ratio of the step (DDP's advice on communication hooks, MLPerf Storage's 90 % utilisation)."""
 CONTRIBUTOR = 0.05
 """Ratio of the step."""
 SURE_ABOVE = 0.02
-"""Ratio of the step that the interval's lower end must exceed for either of the two."""
+"""Ratio of the step that the interval's lower end must exceed for either of the two.
+
+A share that is no figure must be a bottleneck at its lower end.
+"""
 WORTH_SAYING = 0.02
 """Ratio of the step below which nothing is said at all."""
 
@@ -33,7 +37,7 @@ def judge(share: Share | Interval) -> Judgement | None:
     """Judge a share of the step; None if there is nothing to say."""
     if share.value is None or share.value < WORTH_SAYING:
         return None
-    sure = share.low is not None and share.low > SURE_ABOVE
+    sure = share.low is not None and share.low > (SURE_ABOVE if is_known(share) else BOTTLENECK)
     if share.value >= CONTRIBUTOR:
         if not sure:
             return Judgement(severity="info", verdict="inconclusive")

@@ -228,7 +228,7 @@ def _gain(curve: BatchCurve, batch: float) -> str:
     return (
         f"{units.rate(curve.samples_per_s(2 * batch))} instead of "
         f"{units.rate(curve.samples_per_s(batch))} samples/s per device "
-        f"({units.change(Interval(value=gain, low=None, high=None))})"
+        f"({units.expected_change(gain)})"
     )
 
 

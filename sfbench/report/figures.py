@@ -116,7 +116,7 @@ def draw_line(
     label: str = "_",
     scale: float = 1.0,
 ) -> None:
-    """Estimates with their intervals, joined by a line."""
+    """Estimates with their intervals, joined by a line; hollow without an interval."""
     known = [(x, v) for x, v in zip(places, values, strict=True) if v is not None]
     middle = [scale * v.value for _, v in known]
     below = [scale * (v.value - v.low) if v.low is not None else 0.0 for _, v in known]
@@ -132,6 +132,16 @@ def draw_line(
         elinewidth=1.2,
         capsize=3,
         label=label,
+    )
+    bare = [(x, scale * v.value) for x, v in known if v.low is None or v.high is None]
+    axes.plot(
+        [x for x, _ in bare],
+        [y for _, y in bare],
+        "o",
+        markersize=4.5,
+        markerfacecolor=COLOURS["ground"],
+        markeredgecolor=COLOURS["accent"],
+        label="_",
     )
 
 
@@ -162,7 +172,7 @@ def _efficiency_label(axes: Axes, point: Point, place: float) -> None:
         return
     low = point.efficiency.value if point.efficiency.low is None else point.efficiency.low
     axes.annotate(
-        units.percent(point.efficiency.value, units.half_width(point.efficiency)),
+        units.percent_interval(point.efficiency),
         (place, low),
         xytext=(0, -6),
         textcoords="offset points",

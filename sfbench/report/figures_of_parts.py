@@ -34,7 +34,7 @@ def step_parts(result: SweepResult) -> Figure:
     def draw(axes: Axes) -> None:
         for row, point in enumerate(points):
             if point.time_share is None:
-                _hatched(axes, row, 0.0, 1.0, label=UNKNOWN_PARTS)
+                hatched(axes, row, 0.0, 1.0, label=UNKNOWN_PARTS)
             else:
                 _stacked(axes, row, point.time_share, parts)
         label_rows(axes, [device_count(p) for p in points])
@@ -65,7 +65,7 @@ def _stacked(axes: Axes, row: int, shares: TimeShare, parts: Sequence[Part]) -> 
     # Where a part was not measured, or is no figure, what is left is known as a whole only.
     vague = any(shares.of(part.id).value is None for part in PARTS if not part.column_from)
     if vague or is_unknown(shares):
-        _hatched(axes, row, left, max(1.0 - left, 0.0), label=UNKNOWN_PARTS)
+        hatched(axes, row, left, max(1.0 - left, 0.0), label=UNKNOWN_PARTS)
 
 
 def _told(shares: TimeShare, part: Part) -> float:
@@ -105,7 +105,7 @@ def waterfall(point: Point, one: Point) -> Figure:
 def _hatched_fall(axes: Axes, row: int, lost: float, efficiency: float) -> None:
     """What parts that are no figures lose together: it ends at what is achieved."""
     low, high = sorted((efficiency, efficiency + lost))
-    _hatched(axes, row, low, high - low, label="_")
+    hatched(axes, row, low, high - low, label="_")
     _label(axes, row, high, f"{'+' if lost < 0 else ''}{units.points(-lost)}")
 
 
@@ -143,7 +143,7 @@ def _bar(axes: Axes, row: int, left: float, width: float, part: Part) -> None:
         )
 
 
-def _hatched(axes: Axes, row: int, left: float, width: float, label: str) -> None:
+def hatched(axes: Axes, row: int, left: float, width: float, label: str) -> None:
     """A stretch that is known as a whole only."""
     axes.barh(
         row,

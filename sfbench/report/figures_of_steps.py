@@ -13,8 +13,15 @@ from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from sfbench.common import units
-from sfbench.common.schema import Beginning, OwnSteps, Point, Stall
-from sfbench.report.figures import device_count, draw_line, hover, in_style, label_rows
+from sfbench.common.schema import Beginning, Interval, OwnSteps, Point, Stall
+from sfbench.report.figures import (
+    device_count,
+    draw_line,
+    hover,
+    in_style,
+    label_rows,
+)
+from sfbench.report.figures_of_parts import hatched
 from sfbench.report.svg import COLOURS
 
 SLOWER: tuple[tuple[float, float, str], ...] = (
@@ -85,10 +92,8 @@ def stalls(found: Sequence[Stall], labels: Sequence[str]) -> Figure:
     def draw(axes: Axes) -> None:
         for row, stall in enumerate(found):
             cost = stall.per_step_s
-            low = cost.value if cost.low is None else max(0.0, cost.low)
             high = cost.value if cost.high is None else cost.high
-            axes.barh(row, 1e3 * cost.value, height=0.66, color=COLOURS["stalls"], linewidth=0)
-            axes.hlines(row, 1e3 * low, 1e3 * high, color=COLOURS["ink"], linewidth=1.2)
+            _stall(axes, row, cost)
             axes.annotate(
                 units.seconds_interval(cost),
                 (1e3 * max(high, cost.value), row),
@@ -105,6 +110,16 @@ def stalls(found: Sequence[Stall], labels: Sequence[str]) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(5))
 
     return in_style(draw, rows=len(found))
+
+
+def _stall(axes: Axes, row: int, cost: Interval) -> None:
+    """A bar with its interval; hatched without one."""
+    if cost.low is None or cost.high is None:
+        hatched(axes, row, 0.0, 1e3 * cost.value, label="_")
+        return
+    axes.barh(row, 1e3 * cost.value, height=0.66, color=COLOURS["stalls"], linewidth=0)
+    low_s = max(0.0, cost.low)
+    axes.hlines(row, 1e3 * low_s, 1e3 * cost.high, color=COLOURS["ink"], linewidth=1.2)
 
 
 def first_steps(beginning: Beginning) -> Figure:

@@ -105,6 +105,8 @@ def _reached(point: Point, efficiency: Interval) -> str:
     half, text = units.half_width(efficiency), units.percent_interval(efficiency)
     if half is None:
         return f": {text} efficiency, too little measured to rely on."
+    if text == units.UNKNOWN:
+        return ": too uncertain to say anything of efficiency."
     if half > UNCERTAIN:
         low, high = units.percent(efficiency.low), units.percent(efficiency.high)
         return f": too uncertain to say, {low} to {high} efficiency."
@@ -136,9 +138,10 @@ def _scaling(result: SweepResult, one: Point | None) -> Iterator[str]:
     known = [p for p in result.points if p.efficiency is not None and p.devices > 1]
     said = worst or (known[-1] if known else None)
     if said is not None and not _is_certain(said.efficiency):
-        efficiency = units.percent_interval(said.efficiency)
+        text = units.percent_interval(said.efficiency)
+        reached = "efficiency is not known" if text == units.UNKNOWN else f"{text} efficiency"
         yield (
-            f"{_devices(said)}: {efficiency} efficiency, too uncertain to say what is lost. "
+            f"{_devices(said)}: {reached}, too uncertain to say what is lost. "
             "Free the machine of other work, or give it more --rounds and --seconds."
         )
         return

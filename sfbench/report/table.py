@@ -12,7 +12,7 @@ from rich.text import Text
 
 from sfbench.analyze.parts import Part
 from sfbench.common.schema import SweepResult
-from sfbench.common.units import MISSING
+from sfbench.common.units import MISSING, UNKNOWN
 from sfbench.report.result_rows import Row, Rows, table_rows
 from sfbench.report.sentences import lines_below
 
@@ -135,7 +135,7 @@ def _number(efficiency: str) -> str:
 
 
 def _colour(efficiency: str) -> str:
-    if efficiency == MISSING:
+    if efficiency in {MISSING, UNKNOWN}:
         return ""
     percent = float(_number(efficiency).rstrip("%").replace(",", ""))
     return "green" if percent >= GOOD else "yellow" if percent >= FAIR else "red"

@@ -22,4 +22,4 @@ def predicted(gain: float | None) -> str:
     """``+12%``; a dash if nothing predicts it."""
     if gain is None:
         return units.MISSING
-    return units.change(Interval(value=1 + gain, low=None, high=None))
+    return units.expected_change(1 + gain)

@@ -18,8 +18,10 @@ from sfbench.diagnose.severity import judge
     ("value", "half", "severity", "verdict"),
     [
         (0.10, 0.01, "bottleneck", "measured"),
-        (0.30, 0.27, "bottleneck", "measured"),
-        (0.30, 0.29, "info", "inconclusive"),
+        (0.30, 0.17, "bottleneck", "measured"),
+        (0.50, 0.38, "bottleneck", "measured"),
+        (0.50, 0.45, "info", "inconclusive"),
+        (0.20, 0.19, "info", "inconclusive"),
         (0.06, 0.02, "contributor", "measured"),
         (0.06, 0.05, "info", "inconclusive"),
         (0.03, 0.01, "info", "minor"),

@@ -18,9 +18,10 @@ from test_gate_inputs import GOLDEN, eight
 from sfbench import api
 from sfbench.collect.result import write_result
 from sfbench.common.errors import MeasureError, ResultError, ScriptError, UsageError
+from sfbench.common.schema import Share
 from sfbench.gating.conclusion import Subject, compared_report, unmeasured_report
 from sfbench.gating.gate_report import GateOptions, Verdict
-from sfbench.pytest_plugin import MeasuredClock, ScalingFixture
+from sfbench.pytest_plugin import MeasuredClock, ScalingFixture, _figures
 from sfbench.report.notebook import Results, load
 
 EIGHT = eight()
@@ -93,6 +94,22 @@ def test_a_sweep_s_figures_go_through_pytest_benchmark(run: Run, pytester: pytes
         "compute", "host", "straggler", "jitter", "communication", "data", "stalls",
     }  # fmt: skip
     assert [point["devices"] for point in extra["points"]] == [1, 2, 4, 8]
+
+
+def test_shares_that_are_no_figures_are_not_saved() -> None:
+    # GIVEN a share without an interval, one known no better than 25 points, one known well
+    assert EIGHT.time_share is not None
+    shares = replace(
+        EIGHT.time_share,
+        data=Share(value=0.28, low=None, high=None),
+        host=Share(value=0.30, low=0.05, high=0.55),
+        compute=Share(value=0.76, low=0.75, high=0.77),
+    )
+    point = replace(EIGHT, time_share=shares)
+    # WHEN
+    told = _figures(GOLDEN, [point])["time_share"]
+    # THEN
+    assert (told["data"], told["host"], told["compute"]) == (None, None, 0.76)
 
 
 def test_two_saved_runs_compare(run: Run, pytester: pytest.Pytester) -> None:

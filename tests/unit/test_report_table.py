@@ -54,6 +54,24 @@ def test_the_worst_point_is_pointed_at() -> None:
     assert line.split()[0] == "8"
 
 
+def test_an_efficiency_that_is_not_known_is_no_figure() -> None:
+    # GIVEN
+    wild = replace(EIGHT, efficiency=Interval(value=1.26, low=0.29, high=5.45))
+    result = with_points(ONE, wild)
+    # WHEN
+    table, below, title = (
+        render_table(result, 120, color=False),
+        lines_below(result),
+        headline(result),
+    )
+    # THEN
+    assert table_rows(result).rows[1].efficiency == "?"
+    below = " ".join(line.text for line in lines_below(result))
+    assert not re.search("126%|29%|545%", f"{table} {below} {title}")
+    assert "8 devices: efficiency is not known, too uncertain to say what is lost." in below
+    assert title == "8 devices: too uncertain to say anything of efficiency."
+
+
 def test_where_nothing_is_lost_nothing_is_pointed_at() -> None:
     result = with_points(ONE, efficient(EIGHT, 0.97), diagnoses=())
     assert worst_point(result) is None

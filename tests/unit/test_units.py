@@ -40,7 +40,7 @@ def test_rates(value: float | None, half: float | None, text: str) -> None:
         (2563.0, 33.0, "2560 ±30"),
         (412.34, 0.6, "412.3 ±0.6"),
         (412.34, 0.01, "412.3 ±0.1"),
-        (412.34, None, "412"),
+        (412.34, None, "412 ±?"),
         (87.0, 160.0, "87 ±160"),
     ],
 )
@@ -104,7 +104,8 @@ def test_points_and_changes() -> None:
     assert units.points_interval(interval(0.30, 0.27)) == "3 to 57"
     assert units.change(interval(1.12, 0.02)) == "+12% ±2"
     assert units.change(interval(0.88, 0.02)) == "-12% ±2"
-    assert units.change(interval(1.0, None)) == "+0%"
+    assert units.change(interval(1.0, None)) == "+0% ±?"
+    assert units.expected_change(1.12) == "+12%"
 
 
 def test_a_lopsided_interval_is_given_by_its_ends() -> None:
@@ -135,7 +136,15 @@ def test_a_wide_cell_says_its_half_width() -> None:
     assert units.rate_cell(interval(30846.0, 300.0)) == "30,800"
     assert units.rate_cell(interval(25306.0, 11000.0)) == "25,000 ±11,000"
     assert units.seconds_cell(interval(0.05, 0.01)) == "50 ±10 ms"
-    assert units.rate_cell(interval(25306.0, None)) == "25,306"
+    assert units.rate_cell(interval(25306.0, None)) == "25,306 ±?"
+    assert units.seconds_cell(interval(0.05, None)) == "50.0 ±? ms"
+    assert units.rate_cell(None) == units.seconds_cell(None) == "–"
+
+
+def test_an_efficiency_that_is_not_known_is_no_figure() -> None:
+    assert units.percent_interval(interval(0.84, 0.19)) == "84% ±19"
+    assert units.percent_interval(interval(0.84, 0.25)) == "59% to 109%"
+    assert units.percent_interval(Interval(value=1.26, low=0.29, high=5.45)) == "?"
 
 
 @pytest.mark.parametrize(
