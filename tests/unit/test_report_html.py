@@ -141,7 +141,9 @@ def test_colours_come_from_the_style_sheet_in_light_and_dark(page: Page) -> None
 
 def test_text_in_figures_is_text(page: Page) -> None:
     drawn = re.findall(r"<text[^>]*>([^<]+)</text>", page.html)
-    assert {"100%", "77.3%", "samples/s", "8 devices", "data loading", "× failed"} <= set(drawn)
+    assert {"100%", "77.3% ±0.4", "samples/s", "8 devices", "data loading", "× failed"} <= set(
+        drawn
+    )
 
 
 def test_table_headers_have_a_scope(page: Page) -> None:
