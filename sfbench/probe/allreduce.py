@@ -31,6 +31,8 @@ FILL = 1.5
 """Before them the device is kept busy for the time that launching them takes, and half as much
 again: else a short one would seem to take as long as the host takes to launch the next."""
 MOST_FILLING = 200
+FILLING_BYTES = 64 << 20
+"""With messages of this size at least: short ones are done before the next one is launched."""
 SPARE = 0.5
 """Part of what is free beside the job's peak that a buffer may take: NCCL takes some as well."""
 
@@ -64,14 +66,15 @@ def time_all_reduce(
         return tuple(_on_host(control, group, device, size) for size in wanted)
     memory = accelerator.memory()
     free = min(control.all_gather(memory.beside(memory.peak)))
-    largest = max((size for size in wanted if size <= SPARE * free), default=0)
-    buffer = _made_everywhere(control, accelerator, largest, device) if largest else None
+    fitting = [size for size in wanted if size <= SPARE * free]
+    if not fitting:
+        return ()
+    most = min(int(SPARE * free), max(FILLING_BYTES, fitting[-1]))
+    buffer = _made_everywhere(control, accelerator, most, device)
     if buffer is None:
         return ()
     timed = _Timed(control, group, accelerator, buffer)
-    fitting = [size for size in wanted if size <= largest]
-    # The largest first: it keeps the device busy while shorter ones are launched.
-    return tuple(reversed([timed.all_reduce(size) for size in reversed(fitting)]))
+    return tuple(timed.all_reduce(size) for size in fitting)
 
 
 def _made_everywhere(
@@ -111,20 +114,19 @@ class _Timed:
         self._group = group
         self._accelerator = accelerator
         self._buffer = buffer
-        self._largest_s = 0.0
+        # The first ones connect the ranks.
+        self._filling_s = [self._row(buffer, WARM)[0] for _ in range(2)][-1]
 
     def all_reduce(self, size: int) -> AllReduceTime:
         tensor = self._buffer[: max(1, size // self._buffer.element_size())]
-        # The first ones connect the ranks and choose an algorithm.
+        # The first ones choose an algorithm.
         warm_s, launch_s = self._row(tensor, WARM)
         count = max(1, min(TOGETHER, int(BUDGET_S / max(warm_s, 1e-6))))
         busy_s = FILL * launch_s * count
-        filling = math.ceil(busy_s / max(self._largest_s or warm_s, 1e-6))
+        filling = math.ceil(busy_s / max(self._filling_s, 1e-6))
         # Every rank does as rank 0 decides.
         count, filling = self._control.broadcast([count, min(MOST_FILLING, filling)])
         mean_s, _ = self._row(tensor, count, filling)
-        # Of the largest message, which came first.
-        self._largest_s = self._largest_s or mean_s
         return AllReduceTime(bytes=size, seconds=max(self._control.all_gather(mean_s)))
 
     def _row(self, tensor: torch.Tensor, count: int, filling: int = 1) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from virtual import GIB, OutOfMemory, VirtualCuda
 from virtual_job import Rank
 
 from sfbench.probe import allreduce
-from sfbench.probe.allreduce import TOGETHER, WARM, time_all_reduce
+from sfbench.probe.allreduce import time_all_reduce
 from sfbench.probe.device import Accelerator
 from sfbench.probe.probe_group import Control
 from sfbench.protocol import record_file
@@ -55,18 +55,26 @@ def timed(sizes: list[int], control: Any = None) -> dict[int, float]:
     return {time.bytes: time.seconds for time in found}
 
 
-def test_it_is_the_devices_time_and_not_what_the_host_takes_to_launch(link: Link) -> None:
+@pytest.mark.parametrize("sizes", [[MIB, 25 * MIB], [MIB], [400 * MIB]])
+def test_it_is_the_devices_time_and_not_what_the_host_takes_to_launch(
+    link: Link, sizes: list[int]
+) -> None:
     # GIVEN messages that take the device a quarter of what the host takes to launch one
-    found = timed([MIB, 25 * MIB])
+    found = timed(sizes)
     # THEN
-    assert sorted(found) == [4, MIB, 25 * MIB]
+    assert sorted(found) == [4, *sizes]
     for size, seconds in found.items():
         assert seconds == pytest.approx(true_s(size), rel=0.01), size
 
 
 def test_the_first_one_is_not_timed_and_several_are(link: Link) -> None:
     timed([25 * MIB])
-    assert link.calls >= 2 * (WARM + TOGETHER)
+    assert link.calls >= 2 * (3 + 20)
+
+
+def test_it_is_the_time_of_the_slowest_rank(link: Link) -> None:
+    slower = Ranks(lambda told: 2 * told if isinstance(told, float) else told)
+    assert timed([MIB], slower)[MIB] == pytest.approx(2 * true_s(MIB), rel=0.01)
 
 
 class Ranks(Control):

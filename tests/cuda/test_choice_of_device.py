@@ -164,6 +164,14 @@ def test_a_failing_nvml_is_no_hindrance_where_torch_can(
     assert "version mismatch" in str(found.note)
 
 
+def test_parts_of_a_gpu_are_told_by_torch(built: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    built("cuda", answer='["H200 MIG 1g"]')
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1")
+    found = accelerators()
+    assert (found.names, found.problem, found.driver) == (("H200 MIG 1g",), None, "570.1")
+    assert "names MIG devices" in str(found.note)
+
+
 @pytest.mark.parametrize(("build", "kind"), [("rocm", "cuda"), ("xpu", "xpu")])
 def test_other_vendors_are_one_path_or_said(built: Any, build: str, kind: str) -> None:
     built(build, answer='["MI300X", "MI300X"]\n')

@@ -94,6 +94,18 @@ def test_the_ring_goes_with_the_hosts_memory(free: int, ranks: int, wanted: floa
     assert ring_bytes(free, ranks) == pytest.approx(wanted, rel=0.1)
 
 
+def test_a_sessions_ring_goes_with_what_is_free(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sfbench.probe.session.host_free_bytes", lambda: 4 * GIB)
+    rank.wanting(rungs=LADDER)
+    session = rank.start()
+    ring = session.replay.ring
+    session.remove()
+    assert ring is not None
+    assert ring._most == ring_bytes(4 * GIB, 1) < GIB
+
+
 def test_a_ring_holds_no_more_than_it_may() -> None:
     ring = Ring(most_bytes=4 * 2 * 100 * 4)
     for _ in range(8):

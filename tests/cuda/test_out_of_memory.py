@@ -16,9 +16,11 @@ from virtual_job import Rank, Run
 from sfbench.common.schema import LADDER, RUNGS, Rung
 from sfbench.probe import script_runner
 from sfbench.probe.loop.verification import RankFacts
+from sfbench.probe.pace import BLOCK, Command
 from sfbench.probe.replaying import own_memory
 from sfbench.probe.replaying import ring as ring_module
 from sfbench.probe.replaying.memory import Memory, Room, is_out_of_memory, room_for_double
+from sfbench.probe.so_far import SoFar
 from sfbench.probe.stop import Refused
 from sfbench.protocol import record_file
 
@@ -386,6 +388,15 @@ def test_an_allocator_that_keeps_no_figures_stops_nothing(
 )
 def test_what_a_lack_of_memory_looks_like(error: BaseException, lacks: bool) -> None:
     assert is_out_of_memory(error) == lacks
+
+
+def test_it_is_written_before_the_first_risk_and_now_and_then() -> None:
+    so_far, alone = SoFar(), Command(BLOCK, RUNGS.index("solo"))
+    assert so_far.due(alone, 10.0, on_device=True)
+    so_far.written(10.0, 11.0)
+    assert not so_far.due(alone, 12.0, on_device=True)
+    assert so_far.due(alone, 70.0, on_device=True)
+    assert not so_far.due(Command(BLOCK, RUNGS.index("cached")), 70.0, on_device=True)
 
 
 def test_what_was_written_before_a_risk_takes_no_records_place(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -35,6 +38,28 @@ def test_a_validation_inside_the_loop_is_no_part_of_any_measured_step(rank: Rank
     assert measured == pytest.approx(rank.cost.device, abs=1e-6)
     assert (run.column("step_s", measured=False) > 0).all()
     assert (run.column("other_s", measured=False) > 0).any()
+
+
+class Slow:
+    """Takes the host 50 ms to be written."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+
+    def __reduce__(self) -> Any:
+        self._rank.cuda.host(0.050)
+        return str, ()
+
+
+def test_a_step_that_held_a_save_is_not_measured(rank: Rank) -> None:
+    def save(step: int) -> None:
+        if step % 10 == 9:
+            torch.save({"state": Slow(rank)}, io.BytesIO())
+
+    rank.after_step = save
+    run = rank.run()
+    assert (run.column("other_s") == 0).all()
+    assert (run.column("other_s", measured=False) > 0.04).any()
 
 
 def test_launch_times_are_not_told_as_phases(rank: Rank) -> None:

@@ -129,6 +129,10 @@ class VirtualCuda:
         self.contexts.add(found)
         return found
 
+    def set_device(self, device: Any) -> None:
+        """Make it the current one."""
+        self.current = self.index(device)
+
     def synchronize(self, device: Any = None) -> None:
         """Wait for all of a device."""
         self.waits += 1
@@ -169,7 +173,7 @@ class VirtualCuda:
         patch.setattr(torch, "Event", lambda device=None, **options: Event(self, device, options))
         patch.setattr(cuda, "Event", lambda **options: Event(self, None, options))
         patch.setattr(cuda, "current_device", lambda: self.current)
-        patch.setattr(cuda, "set_device", lambda device: setattr(self, "current", int(device)))
+        patch.setattr(cuda, "set_device", self.set_device)
         patch.setattr(cuda, "is_initialized", lambda: bool(self.contexts))
         patch.setattr(cuda, "is_current_stream_capturing", lambda: self.capturing)
         patch.setattr(cuda, "mem_get_info", self.memory_info)

@@ -134,6 +134,25 @@ def pinned_curve() -> Outcome:
     )
 
 
+def captured_graphs() -> Outcome:
+    """Forward and backward out of a graph are timed; an update that goes into one is refused."""
+    outcome = _against_stopwatch(["--mode", "graphs"], SAME)
+    if not outcome.passed:
+        return outcome
+    told = "was measured"
+    with _folder() as folder:
+        try:
+            _sweep(folder, ["--mode", "captures"], devices=1).at(1)
+        except SfbenchError as error:
+            told = str(error)
+    refused = "captured into a graph" in told
+    return Outcome(
+        passed=refused,
+        figures=f"replayed {outcome.figures}; a captured update "
+        f"{'is refused' if refused else f'is not refused: {told}'}",
+    )
+
+
 def sync_batchnorm() -> Outcome:
     """SyncBatchNorm's own collectives, on rungs where ranks run apart."""
     with _folder() as folder:
@@ -204,6 +223,7 @@ def all_reduce_like_nccl_tests() -> Outcome:
 
 ON_ONE = (
     mark_cost, drift_of_marks, stopwatch, memory_nearly_full, validation_inside, pinned_curve,
+    captured_graphs,
 )  # fmt: skip
 ON_TWO = (
     sync_batchnorm, without_set_device, straggler_by_power, all_reduce_like_nccl_tests,

@@ -1,7 +1,8 @@
 """A DDP job with a stopwatch of its own, for the checks on a machine with GPUs.
 
-``--mode`` plain | validates | fills | copies | norms. The stopwatch is a row of the script's own
-events, one after each step; it is read when the process ends, and written to ``--times``.
+``--mode`` plain | validates | fills | copies | norms | graphs | captures. The stopwatch is a row of
+the script's own events, one after each step; it is read when the process ends, and written to
+``--times``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -28,6 +30,8 @@ LEFT_BYTES = 2**30
 """Of the device's memory, what mode fills leaves beside its own peak."""
 FILLED_AFTER = 3
 """Steps, by which the job has taken what it takes."""
+CAPTURED_AFTER = 3
+"""Updates before mode captures puts the next one into a graph."""
 
 
 class Rows(Dataset[torch.Tensor]):
@@ -87,7 +91,7 @@ def _between(before: torch.cuda.Event | float, after: torch.cuda.Event | float) 
 def arguments() -> argparse.Namespace:
     """What the job is to do."""
     parser = argparse.ArgumentParser()
-    modes = ("plain", "validates", "fills", "copies", "norms")
+    modes = ("plain", "validates", "fills", "copies", "norms", "graphs", "captures")
     parser.add_argument("--mode", choices=modes, default="plain")
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--width", type=int, default=4096)
@@ -132,6 +136,33 @@ def batches(args: argparse.Namespace, device: torch.device) -> Iterator[torch.Te
         epoch += 1
 
 
+class Update:
+    """The optimizer's step. In mode captures a graph replays it, from the fourth one on."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, *, captures: bool) -> None:
+        self._optimizer = optimizer
+        self._left = CAPTURED_AFTER if captures else -1
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        if self._left == 0:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._optimizer.step()
+        self._left -= 1
+        if self._graph is None:
+            self._optimizer.step()
+        else:
+            self._graph.replay()
+
+
+def graphed(net: nn.Module, args: argparse.Namespace, device: torch.device) -> nn.Module:
+    """Forward and backward are captured once, and replayed from then on."""
+    sample = torch.zeros(args.rows, NARROW, device=device)
+    made: nn.Module = torch.cuda.make_graphed_callables(net, (sample,))
+    return made
+
+
 def main() -> None:
     """Train until there are enough steps."""
     args, local = arguments(), int(os.environ["LOCAL_RANK"])
@@ -140,20 +171,32 @@ def main() -> None:
     if on_device and args.set_device == "yes":
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if on_device else "gloo")
-    model = DDP(network(args, device).to(device), device_ids=[local] if on_device else None)
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-5)
+    captures, graphs = args.mode == "captures", args.mode == "graphs"
+    net = network(args, device).to(device)
+    net = graphed(net, args, device) if graphs else net
+    model = DDP(net, device_ids=[local] if on_device else None)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-5, capturable=captures)
+    update = Update(optimizer, captures=captures)
     held = torch.randn(args.rows, NARROW, device=device)
     watch = Stopwatch(device, args.times)
 
     def step(rows: torch.Tensor) -> None:
-        with torch.autocast(device.type, torch.bfloat16):
+        with torch.autocast(device.type, torch.bfloat16, enabled=not graphs):
             loss = model(rows).square().mean()
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=not captures)
         loss.backward()
-        optimizer.step()
+        update()
 
-    train(args, batches(args, device), step, watch, lambda: validate(model, held))
+    hooks = Hooks(lambda: fill(device), lambda: validate(model, held))
+    train(args, batches(args, device), step, watch, hooks)
     dist.destroy_process_group()
+
+
+class Hooks(NamedTuple):
+    """What some modes do between steps."""
+
+    fill: Callable[[], torch.Tensor]
+    validate: Callable[[], None]
 
 
 def train(
@@ -161,7 +204,7 @@ def train(
     source: Iterator[torch.Tensor],
     step: Callable[[torch.Tensor], None],
     watch: Stopwatch,
-    validated: Callable[[], None],
+    hooks: Hooks,
 ) -> None:
     """The loop."""
     ballast: list[torch.Tensor] = []
@@ -169,9 +212,9 @@ def train(
         step(rows)
         watch.lap()
         if args.mode == "fills" and count == FILLED_AFTER:
-            ballast.append(fill(rows.device))
+            ballast.append(hooks.fill())
         if args.mode == "validates" and count % args.validate_every == 0:
-            validated()
+            hooks.validate()
         if count >= args.steps:
             return
 
