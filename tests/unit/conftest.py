@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from gate_commands import SCRIPT, TWO, Gate, Launches, NoLauncher, git
 
-from sfbench.gating import side_launches
+from sfbench.collect.measured_launch import MeasuredLaunch
+from sfbench.gating import side_launches, slots
+from sfbench.gating.gate_report import ArmName, SlotValue
+from sfbench.gating.statistics import calibration
 from sfbench.run import nodes, sweep
+
+_SLOTS: dict[tuple[str, bytes], SlotValue] = {}
+
+
+def _slot_value(arm: ArmName, pair: int, measured: MeasuredLaunch) -> SlotValue:
+    """Of launches that are alike in all they measured, the first is worked out."""
+    assert measured.steps is not None
+    like = (repr((measured.plan.devices, measured.record)), measured.steps.tobytes())
+    if like not in _SLOTS:
+        _SLOTS[like] = slots.slot_value(arm, pair, measured)
+    return replace(_SLOTS[like], arm=arm, pair=pair)
 
 
 @pytest.fixture
@@ -19,6 +34,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
         monkeypatch.setattr(module, "run_launch", made_up.run)
     for module in (side_launches, nodes):
         monkeypatch.setattr(module, "LocalLauncher", NoLauncher)
+    monkeypatch.setattr(side_launches, "slot_value", _slot_value)
     return made_up
 
 
@@ -42,6 +58,13 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launches: Launches) ->
     monkeypatch.chdir(root)
     yield root
     assert git(root, "worktree", "list").count("\n") == 0
+
+
+@pytest.fixture
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what is done with a calibration: how good its figures are plays no part."""
+    monkeypatch.setattr(calibration, "DRAWS", 200)
+    monkeypatch.setattr(calibration, "SEARCH_DRAWS", 50)
 
 
 @pytest.fixture

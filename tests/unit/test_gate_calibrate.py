@@ -9,30 +9,22 @@ import pytest
 from gate_commands import BASE, SCRIPT, TWO, Gate, Launches, git
 
 from sfbench.gating import calibration_files
-from sfbench.gating.statistics import calibration
 
 
-@pytest.fixture
-def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what is done with a calibration: how good its figures are plays no part."""
-    monkeypatch.setattr(calibration, "DRAWS", 200)
-    monkeypatch.setattr(calibration, "SEARCH_DRAWS", 50)
-
-
+@pytest.mark.usefixtures("few_draws")
 def test_a_calibration_is_quoted_by_later_gates(repo: Path, gate: Gate) -> None:
     ended = gate(*TWO, "--pairs", "6", command=("gate", "calibrate", "train.py"))
     assert ended.code == 0, ended.err
     assert ended.out.startswith("6 A/A pairs of train at 2 devices")
-    assert "false FAIL    0.00 % (at most 0.07 %, 4000 draws)" in ended.out
+    assert "false FAIL    0.00 % (at most 1.49 %, 200 draws)" in ended.out
     (repo / "train.py").write_text(f"{SCRIPT}# a word\n")
     ended = gate(*BASE, "--json")
-    assert ended.document["calibration"]["false_fail"]["draws"] == 4000
+    assert ended.document["calibration"]["false_fail"]["draws"] == 200
     assert ended.document["warnings"] == []
     # of other arguments there is none
     assert gate(*BASE, "--json", "--", "--lr", "1").document["calibration"] is None
 
 
-@pytest.mark.usefixtures("few_draws")
 @pytest.mark.usefixtures("few_draws")
 def test_an_old_calibration_is_warned_about(repo: Path, gate: Gate) -> None:
     ended = gate(*TWO, "--pairs", "6", "--json", command=("gate", "calibrate", "train.py"))
@@ -111,6 +103,7 @@ def test_a_calibration_that_cannot_be_kept_is_shown(
     assert "the calibration cannot be written: No space left on device" in ended.err
 
 
+@pytest.mark.usefixtures("few_draws")
 @pytest.mark.parametrize("against", ["base", "baseline"])
 def test_a_damaged_one_is_told_before_anything_is_measured(
     repo: Path, gate: Gate, launches: Launches, recorded: Path, against: str

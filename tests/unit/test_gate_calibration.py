@@ -43,8 +43,7 @@ def noisy(ratio: float, count: int = 16) -> list[SlotValue]:
     return found
 
 
-@functools.cache
-def a_calibration(ratio: float = 0.01) -> Calibration:
+def calibrated(ratio: float) -> Calibration:
     return calibrate(
         noisy(ratio),
         OPTIONS,
@@ -53,6 +52,12 @@ def a_calibration(ratio: float = 0.01) -> Calibration:
         measured_at="2026-01-02T03:04:05+00:00",
         pair_s=8.0,
     )
+
+
+@functools.cache
+def a_calibration() -> Calibration:
+    """One with as many draws as a person gets."""
+    return calibrated(0.01)
 
 
 def test_a_quiet_machine_detects_much_and_never_cries_wolf() -> None:
@@ -69,13 +74,13 @@ def test_a_quiet_machine_detects_much_and_never_cries_wolf() -> None:
 
 
 def test_the_suggested_margin_grows_with_the_noise() -> None:
-    quiet, loud = a_calibration(0.01), a_calibration(0.04)
+    quiet, loud = a_calibration(), calibrated(0.04)
     assert (quiet.suggested_margin or 1) < (loud.suggested_margin or 1)
     assert loud.false_fail.value <= 0.01
 
 
 def test_a_machine_too_noisy_for_any_margin_says_so() -> None:
-    found = a_calibration(2.0)
+    found = calibrated(2.0)
     assert (found.caught, found.suggested_margin) == (None, None)
     text = render_calibration(found, 100)
     assert "no margin works here" in text

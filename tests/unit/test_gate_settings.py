@@ -48,6 +48,7 @@ def test_a_baseline_on_the_command_line_wins_over_a_base(
     assert (document["against"], document["verdict"]) == ("base", "pass")
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_calibrations_and_records_take_them_too(repo: Path, gate: Gate, launches: Launches) -> None:
     settings(repo, "seconds = 1.5", "margin = 0.1", "budget = 90")
     ended = gate(*TWO, "--pairs", "6", "--json", command=("gate", "calibrate", "train.py"))

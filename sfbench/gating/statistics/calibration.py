@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from sfbench.gating.fingerprint import Fingerprint
 from sfbench.gating.gate_report import ArmName, GateOptions, Rate, SlotValue, Verdict
@@ -184,15 +184,22 @@ class Simulation:
         base, candidate = self._whole[int(rng.integers(len(self._whole)))]
         if rng.random() < 0.5:
             base, candidate = candidate, base
-        return (
-            replace(base, arm="base", pair=pair),
-            replace(
-                candidate,
-                arm="candidate",
-                pair=pair,
-                samples_per_s=candidate.samples_per_s * (1 - effect),
-            ),
-        )
+        return _as(base, "base", pair, 0.0), _as(candidate, "candidate", pair, effect)
+
+
+def _as(slot: SlotValue, arm: ArmName, pair: int, effect: float) -> SlotValue:
+    """The launch as one of this arm and pair, slower by a ratio.
+
+    Field by field, since ``replace`` takes several times as long and simulated gates make millions.
+    """
+    return SlotValue(
+        arm=arm,
+        pair=pair,
+        samples_per_s=slot.samples_per_s * (1 - effect),
+        cached_samples_per_s=slot.cached_samples_per_s,
+        solo_samples_per_s=slot.solo_samples_per_s,
+        fetch_s_per_sample=slot.fetch_s_per_sample,
+    )
 
 
 class _Clock:
@@ -265,4 +272,4 @@ def upper_bound(count: int, draws: int) -> float:
     """One-sided 95 % bound of a rate (Clopper and Pearson, Biometrika 1934)."""
     if count >= draws:
         return 1.0
-    return float(stats.beta.ppf(0.95, count + 1, draws - count))
+    return float(special.betaincinv(count + 1, draws - count, 0.95))

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy import stats
+from scipy import special
 
 from sfbench.gating.gate_report import Estimate
 
@@ -152,4 +152,4 @@ def _half(at: Centre, alpha: float) -> float:
 @functools.cache
 def _quantile(p: float, degrees: float) -> float:
     """Of Student's t: slow to compute, and asked for again and again by a simulation."""
-    return float(stats.t.ppf(p, degrees))
+    return float(special.stdtrit(degrees, p))
