@@ -25,6 +25,9 @@ from sfbench.analyze.intervals import (
 )
 from sfbench.common.schema import Interval
 
+LEAST_SOLO_PART = 0.25
+"""Of a train step at 1 device: the least part whose speed tells that of the machine."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SoloBasis:
@@ -37,6 +40,11 @@ class SoloBasis:
     logarithms would weigh a rare long step too little."""
     ring_error: float = 0.0
     """Half of the 95 % interval of what kept batches say of all batches, as a ratio of a step."""
+
+    @property
+    def part(self) -> float:
+        """Solo step / train step, the mean over launches."""
+        return math.exp(float(self.log_launches.mean()))
 
 
 def solo_basis(cycles: Cycles, slow: int | None) -> SoloBasis | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from sfbench.analyze import traces
-from sfbench.analyze.drift import drift_corrected
+from sfbench.analyze.drift import LEAST_SOLO_PART, drift_corrected
 from sfbench.analyze.efficiency import efficiency
 from sfbench.analyze.epoch_time import epoch_time
 from sfbench.analyze.intervals import (
@@ -28,6 +28,7 @@ from sfbench.analyze.warmup import Labelled, label_warmup
 from sfbench.analyze.warnings import compared_warnings, measured_warnings, not_comparable
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.schema import Interval, Point
+from sfbench.common.units import is_known
 from sfbench.plan.machine import Machine
 from sfbench.plan.planner import best_possible_efficiency, oversubscribed
 from sfbench.plan.sweep_plan import SweepPlan
@@ -231,16 +232,29 @@ def _compared(sweep: _Sweep, point: Point, here: MeasuredPoint) -> Point:
         efficiency(point.devices, here.rate, one.rate, sweep.shared), _both_errors(here, one)
     )
     corrected = _corrected(here, one)
+    shown = _shown(plain, corrected, one)
     point = replace(
         point,
         ideal_samples_per_s=point.devices * one.rate.samples_per_s,
-        efficiency=corrected or plain,
-        efficiency_from="solo-rung" if corrected else "samples-per-s",
+        efficiency=shown,
+        efficiency_from="solo-rung" if shown is corrected else "samples-per-s",
         efficiency_plain=plain,
         efficiency_drift_corrected=corrected,
     )
     more = compared_warnings(sweep.plan, point, here, one)
     return replace(point, warnings=(*point.warnings, *more))
+
+
+def _shown(plain: Interval, corrected: Interval | None, one: MeasuredPoint) -> Interval:
+    """The efficiency that is shown: the corrected one if it can be.
+
+    A solo step that is a small part of a train step tells the speed of that part alone, and its
+    noise would move the whole. A figure is better than none.
+    """
+    if corrected is None or one.solo is None:
+        return plain
+    trusted = is_known(corrected) and one.solo.part >= LEAST_SOLO_PART
+    return corrected if trusted or not is_known(plain) else plain
 
 
 def _corrected(here: MeasuredPoint, one: MeasuredPoint) -> Interval | None:

@@ -78,8 +78,10 @@ def open_steps(named: Path, output: Path) -> pd.DataFrame:
 
 
 def _place(named: Path, output: Path) -> Path:
+    """A folder of that name beside the script, which is no result, does not hide the result."""
     here = output / named
-    by_name = not named.exists() and len(named.parts) == 1 and here.exists()
+    other = named.is_dir() and not (named / FILE_NAME).exists() and (here / FILE_NAME).exists()
+    by_name = len(named.parts) == 1 and (other or (not named.exists() and here.exists()))
     return here if by_name else named
 
 

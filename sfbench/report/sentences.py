@@ -10,6 +10,7 @@ from sfbench.analyze.parts import COMPUTE, PARTS, STRAGGLER, Part
 from sfbench.common import units
 from sfbench.common.schema import Diagnosis, Interval, Point, SweepResult, TimeShare
 from sfbench.common.units import things
+from sfbench.diagnose.small_batch import ID as LARGER_BATCH
 from sfbench.report.goodput import goodput_line
 from sfbench.report.result_rows import is_unknown, worst_point
 from sfbench.report.topology import topology_lines
@@ -236,7 +237,7 @@ def first_fix(result: SweepResult) -> Diagnosis | None:
     """The surest gain: the first diagnosis that is no mere suspicion; None if there is none.
 
     Of the count that the verdict is about, if it has one; what one device loses comes first only
-    if that is surely more.
+    if that is surely more, and never a larger batch: that is another training.
     """
     sure = [d for d in result.diagnoses if d.severity != "info" and (d.regain.low or 0.0) >= SURE]
     said = max((p.devices for p in result.points if p.efficiency is not None), default=None)
@@ -244,7 +245,7 @@ def first_fix(result: SweepResult) -> Diagnosis | None:
     if first is None:
         return next(iter(sure), None)
     most = first.regain.value if first.regain.high is None else first.regain.high
-    alone = next((d for d in sure if d.devices == 1), first)
+    alone = next((d for d in sure if d.devices == 1 and d.id != LARGER_BATCH), first)
     return alone if (alone.regain.low or 0.0) > most else first
 
 

@@ -139,6 +139,18 @@ def test_drift_is_taken_out_through_the_solo_rung() -> None:
     assert points[1].warnings[-1].startswith("the machine changed its speed during the sweep")
 
 
+def test_a_solo_step_that_is_a_small_part_tells_no_drift() -> None:
+    # GIVEN a starved job as fast at 2 devices; its short solo steps were twice as long there
+    points = analyzed(
+        solo_launch(0, 1, train=0.1, solo=0.004), solo_launch(1, 2, train=0.1, solo=0.008)
+    )
+    # THEN what was measured is shown
+    assert points[1].efficiency == points[1].efficiency_plain
+    assert points[1].efficiency_from == "samples-per-s"
+    assert points[1].efficiency is not None
+    assert points[1].efficiency.value == pytest.approx(1.0)
+
+
 def test_a_slow_device_is_no_drift() -> None:
     # GIVEN rank 1 is 50 % slower, alone as well
     table = StepTable(2)

@@ -206,6 +206,20 @@ def test_a_gain_of_less_than_a_point_at_worst_is_not_the_first_to_fix() -> None:
     assert not any(line.startswith("Fix first") for line in lines)
 
 
+@pytest.mark.parametrize(("cause", "first"), [("small-batch", 8), ("no-workers", 1)])
+def test_a_larger_batch_never_stands_before_what_costs_scaling(cause: str, first: int) -> None:
+    # GIVEN one device loses nearly all of its step to a cause, eight lose 9 points to the loader
+    scaling = GOLDEN.diagnoses[0]
+    huge = Interval(value=0.9, low=0.85, high=0.95)
+    alone = replace(scaling, id=cause, devices=1, regain=huge)
+    line = next(
+        line
+        for line in verdict(replace(GOLDEN, diagnoses=(alone, scaling)))
+        if line.startswith("Fix first")
+    )
+    assert ("at 8 devices" if first == 8 else "of the step at 1 device") in line
+
+
 @pytest.mark.parametrize("width", [20, 45, 60, 90, 100, 200])
 def test_no_number_is_cut_at_any_width(width: int) -> None:
     text = render_table(GOLDEN, width, color=False)

@@ -100,6 +100,16 @@ def test_results_are_looked_for_where_the_project_puts_them(
     assert run(capsys, "list", "--output", "elsewhere")[1].startswith("No results in elsewhere")
 
 
+def test_a_folder_of_the_same_name_beside_the_script_hides_no_result(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "new").mkdir()
+    assert run(capsys, "show", "new", "--json")[1].count('"name": "new"') == 1
+    # A name that is no result anywhere is told as it was given.
+    (project / "other").mkdir()
+    assert "other/sweep.json: no such result" in run(capsys, "show", "other")[2]
+
+
 def test_the_latest_is_shown_without_a_name(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
