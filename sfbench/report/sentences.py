@@ -10,7 +10,6 @@ from sfbench.analyze.parts import COMPUTE, PARTS, STRAGGLER, Part
 from sfbench.common import units
 from sfbench.common.schema import Diagnosis, Interval, Point, SweepResult, TimeShare
 from sfbench.common.units import things
-from sfbench.diagnose.small_batch import ID as LARGER_BATCH
 from sfbench.report.goodput import goodput_line
 from sfbench.report.result_rows import is_unknown, worst_point
 from sfbench.report.topology import topology_lines
@@ -26,6 +25,7 @@ MOST_OF_IT = 0.5
 """A part that takes less of what one device loses is not named as its cause."""
 NOT_COMPARABLE = "not comparable"
 """How a warning begins without which no figure of its point can be read."""
+LARGER_BATCH = "small-batch"
 SURE = 0.01
 """What may give back less than a point is not the first thing to do."""
 FIX_FIRST = "Fix first: "

@@ -74,14 +74,13 @@ def test_a_sharded_model_has_no_rungs_apart_and_is_timed(rank: Rank) -> None:
 
 
 @pytest.mark.usefixtures("one_rank")
-def test_ddps_python_reducer_has_no_rungs_apart(
-    rank: Rank, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ddps_python_reducer_has_no_rungs_apart(rank: Rank) -> None:
     # GIVEN a model that reads in backward whether to sync, as torch's setting makes it
-    monkeypatch.setattr(torch._dynamo.config, "optimize_ddp", "python_reducer")
     rank.model = lambda: DistributedDataParallel(torch.nn.Linear(3, 1))
     rank.wanting(rungs=LADDER)
-    run = rank.run()
+    # pytest's monkeypatch takes the setting away when it undoes: torch's own patch does not.
+    with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
+        run = rank.run()
     assert ran(run) == {"train", "cached"}
     assert "Python reducer" in run.record.unavailable["solo"]
 

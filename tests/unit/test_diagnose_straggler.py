@@ -134,9 +134,9 @@ def test_jitter_that_comes_again_with_the_batch_is_uneven_batches() -> None:
 
 
 def test_rare_long_steps_are_pauses() -> None:
-    # GIVEN 4 of 128 steps that take 1 s longer
+    # GIVEN 4 of 128 steps that take 0.3 s longer
     cost = np.zeros((8, 4, 4))
     for cycle, rank in enumerate((0, 1, 2, 3)):
-        cost[2 * cycle + 1, rank, cycle] = 1.0
+        cost[2 * cycle + 1, rank, cycle] = 0.3
     found = rotating(cost)
     assert found.evidence["likely"] == "rare-pauses"
