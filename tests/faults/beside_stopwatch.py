@@ -121,10 +121,21 @@ class Beside:
         rate = {True: "rate ok", False: "rate BAD", None: "machine moved"}[self.rate_right]
         cause = "cause ok" if self.cause_right else "cause BAD"
         outside = "" if self.outside_off is None else f", outside {self.outside_off:+.1%}"
+        said = "" if self.cause_right else f" ({self.said})"
         return (
             f"{self.job.kind:12} at {self.point.devices}: {rate} {self.off:+.1%} of "
-            f"{1e3 * self.step_s:.1f} ms{outside}, {cause} (two stopwatches: {self.moved:.1%})"
+            f"{1e3 * self.step_s:.1f} ms{outside}, {cause}{said} (two stopwatches: {self.moved:.1%})"
         )
+
+    @property
+    def said(self) -> str:
+        """What was found in place of the cause."""
+        others = ", ".join(sorted(self.named - {STALL})) or "none"
+        if not self.point.stalls:
+            return f"no stall; other bottlenecks: {others}"
+        one = self.largest
+        whose = "all ranks" if one.rank is None else f"rank {one.rank}"
+        return f"{one.kind} of {whose} every {one.period_steps} steps; other bottlenecks: {others}"
 
 
 def largest(point: Point) -> Stall:
