@@ -76,8 +76,20 @@ def _hint_at_script_arguments(own: list[str], script_args: tuple[str, ...]) -> N
         app(own, standalone_mode=True, prog_name="sfbench", obj=script_args)
     except SystemExit as end:
         if own[:1] in (["sweep"], ["check"], ["gate"], ["tune"]) and _is_of_words(end.__context__):
-            say("Arguments of the script go behind `--`: sfbench sweep train.py -- --epochs 3")
+            say(_where_words_go(own))
         raise
+
+
+def _where_words_go(own: list[str]) -> str:
+    from sfbench.plan.targets import LAUNCHERS
+
+    launcher = next((word for word in own[1:] if word in LAUNCHERS), None)
+    if launcher is not None:
+        return (
+            f"Leave {launcher} and its options out, sfbench starts the ranks itself: "
+            f"sfbench {own[0]} train.py --devices 1,2 -- --epochs 3"
+        )
+    return "Arguments of the script go behind `--`: sfbench sweep train.py -- --epochs 3"
 
 
 def _is_of_words(error: BaseException | None) -> bool:

@@ -169,7 +169,7 @@ class Settings(PlainSettings):
     @classmethod
     def _devices(cls, value: Any) -> Any:
         if isinstance(value, str):
-            value = [part.strip() for part in value.split(",") if part.strip()]
+            value = [part.strip() for part in value.split(",")]
         if isinstance(value, int):
             value = [value]
         return value

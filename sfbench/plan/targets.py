@@ -12,6 +12,8 @@ from pathlib import Path
 from sfbench.common.errors import UsageError
 from sfbench.plan.sweep_plan import MODULE, Target
 
+LAUNCHERS = ("torchrun", "python", "python3", "accelerate", "mpirun", "srun", "deepspeed")
+"""Commands in front of a script that are not needed: sfbench starts the ranks itself."""
 WORKLOADS = ("vision", "language", "recommender", "emulated")
 
 
@@ -56,6 +58,8 @@ def resolve_target(target: str, args: tuple[str, ...] = ()) -> Target:
         if path.exists():
             what = "is a folder" if path.is_dir() else "is a pipe or a device, no file"
         meant = f" Did you mean {near[0]}?" if near else ""
+        if target in LAUNCHERS:
+            what, meant = "is no script", f" Leave {target} out: sfbench starts the ranks itself."
         raise UsageError(
             f"{target}: {what}.{meant} Give a training script's path, -m package.module, "
             f"or one of: {names}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from sfbench.analyze.parts import PARTS, Part
@@ -75,7 +76,10 @@ class Comparison:
     differences: tuple[str, ...]
     """Why the two may not be comparable."""
     same_machine: bool
-    """Whether rates of the two compare at all: one machine, one way to scale."""
+    """One machine and one way to scale."""
+    same_script: bool
+    """Of one name, wherever it lies: what is in it may differ, that is what is compared. Rates of
+    the two compare only if both are true."""
     outcome: Outcome
     summary: str
     """The rows in a sentence, the largest count first."""
@@ -87,21 +91,25 @@ def compare(result: SweepResult, baseline: SweepResult) -> Comparison:
     after = {p.devices: p for p in result.points}
     counts = sorted(before.keys() | after.keys())
     rows = tuple(_row(n, before.get(n), after.get(n)) for n in counts)
-    same = _same_machine(result, baseline)
+    machine, script = _same_machine(result, baseline), _same_script(result, baseline)
+    same = machine and script
     return Comparison(
         baseline=baseline.name,
         rows=rows,
         parts=tuple(_parts(before, after)),
         differences=tuple(_differences(result, baseline)),
-        same_machine=same,
+        same_machine=machine,
+        same_script=script,
         outcome=_outcome({row.verdict for row in rows}) if same else "undecided",
-        summary=_summary(rows, same=same),
+        summary=_summary(rows, machine=machine, script=script),
     )
 
 
-def _summary(rows: Sequence[ComparedRow], *, same: bool) -> str:
+def _summary(rows: Sequence[ComparedRow], *, machine: bool, script: bool) -> str:
     """``8 devices slower (-20% ±1), 4 devices no clear change (+0% ±6).``"""
-    if not same:
+    if not script:
+        return "measured on two scripts: rates do not compare."
+    if not machine:
         return "measured on two machines, or in two ways to scale: rates do not compare."
     said = [
         f"{things(row.devices, 'device')} {row.verdict}"
@@ -125,6 +133,10 @@ def _same_machine(result: SweepResult, baseline: SweepResult) -> bool:
         (result.device_type, result.scaling, result.emulated)
         == (baseline.device_type, baseline.scaling, baseline.emulated)
     )
+
+
+def _same_script(result: SweepResult, baseline: SweepResult) -> bool:
+    return Path(result.target).name == Path(baseline.target).name
 
 
 def _on_gpus(result: SweepResult, baseline: SweepResult) -> bool:

@@ -110,6 +110,8 @@ def _lines(compared: Comparison) -> Iterator[str]:
 def _said(compared: Comparison) -> str:
     if compared.outcome != "undecided":
         return _SAID[compared.outcome]
+    if not compared.same_script:
+        return f"{_SAID['undecided'].rstrip('.')}: two scripts."
     if not compared.same_machine:
         return f"{_SAID['undecided'].rstrip('.')}: two machines, or two ways to scale."
     return f"{_SAID['undecided'].rstrip('.')}: too little is known of the change."

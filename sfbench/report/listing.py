@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Table
 
 from sfbench.common import units
-from sfbench.common.schema import SweepResult
+from sfbench.common.schema import Interval, SweepResult
 from sfbench.report.result_rows import table_rows
 from sfbench.report.table import natural_width, text_console, without_trailing
 
@@ -24,9 +24,11 @@ class ListedResult:
     started: str
     target: str
     devices: tuple[int, ...]
-    samples_per_s: str
+    samples_per_s: Interval | None
     """At the largest count that was measured, as is the efficiency."""
-    efficiency: str
+    efficiency: Interval | None
+    samples_per_s_text: str
+    efficiency_text: str
     note: str
     """emulated, failed counts, interrupted; cannot be read."""
 
@@ -36,6 +38,7 @@ def listed(place: Path, result: SweepResult) -> ListedResult:
     rows = [row for row in table_rows(result).rows if row.status == "ok"]
     largest = rows[-1] if rows else None
     failed = [str(p.devices) for p in result.points if p.status != "ok"]
+    point = next((p for p in result.points if largest and p.devices == largest.devices), None)
     notes = ["emulated"] if result.emulated else []
     notes += [f"{', '.join(failed)} failed"] if failed else []
     notes += ["interrupted"] if result.interrupted else []
@@ -44,8 +47,10 @@ def listed(place: Path, result: SweepResult) -> ListedResult:
         started=result.environment.started_at[:16].replace("T", " "),
         target=Path(result.target).name,
         devices=tuple(p.devices for p in result.points),
-        samples_per_s=largest.samples_per_s if largest else units.MISSING,
-        efficiency=largest.efficiency if largest else units.MISSING,
+        samples_per_s=point.samples_per_s if point else None,
+        efficiency=point.efficiency if point else None,
+        samples_per_s_text=largest.samples_per_s if largest else units.MISSING,
+        efficiency_text=largest.efficiency if largest else units.MISSING,
         note=", ".join(notes),
     )
 
@@ -57,8 +62,10 @@ def unreadable(place: Path) -> ListedResult:
         started=units.MISSING,
         target=units.MISSING,
         devices=(),
-        samples_per_s=units.MISSING,
-        efficiency=units.MISSING,
+        samples_per_s=None,
+        efficiency=None,
+        samples_per_s_text=units.MISSING,
+        efficiency_text=units.MISSING,
         note="cannot be read",
     )
 
@@ -83,7 +90,7 @@ def _table(rows: Sequence[ListedResult], left_out: int) -> Table:
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
     for row in rows:
         counts = ",".join(map(str, row.devices)) or units.MISSING
-        cells = [row.name, row.efficiency, row.started]
-        cells += [counts, row.samples_per_s] if more else []
+        cells = [row.name, row.efficiency_text, row.started]
+        cells += [counts, row.samples_per_s_text] if more else []
         table.add_row(*cells, *([row.target] if target else []), row.note)
     return table

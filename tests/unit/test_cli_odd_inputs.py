@@ -182,3 +182,26 @@ def test_a_thousand_times_more_ranks_than_cores_are_not_started(
     code, error = told(capsys, "sweep", "emulated", "--devices", "1,1000000", "--dry-run")
     assert code == 2
     assert error.startswith("--devices asks for 1000000 ranks on ")
+
+
+@pytest.mark.parametrize("counts", ["1,2,", ",1", "1,,2", ""])
+def test_a_count_that_is_missing_is_said(capsys: pytest.CaptureFixture[str], counts: str) -> None:
+    code, error = told(capsys, "sweep", "emulated", "--devices", counts, "--dry-run")
+    assert code == 2
+    assert error.endswith("expected whole numbers from 1 up, as in 1,2,4,8.")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["torchrun"], ["torchrun", "train.py"], ["torchrun", "--nproc-per-node", "2", "train.py"]],
+)
+def test_a_launcher_in_front_of_the_script_is_left_out(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        app.main(["sweep", *words])
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert end.value.code == 2
+    assert "Leave torchrun" in said
+    assert "starts the ranks itself" in said
+    assert "go behind" not in said

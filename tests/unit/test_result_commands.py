@@ -81,6 +81,16 @@ def test_the_newest_result_is_listed_first(
     assert "torn/sweep.json: damaged" in err
 
 
+def test_a_list_for_programs_holds_numbers(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, "list", "--json")
+    newest = json.loads(out)["results"][0]
+    assert newest["efficiency"]["value"] == pytest.approx(0.773, abs=0.001)
+    assert newest["samples_per_s"]["low"] < newest["samples_per_s"]["value"]
+    assert newest["efficiency_text"] == "77.3% ±0.4"
+
+
 def test_a_list_of_nothing_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,9 +200,22 @@ def test_a_document_may_come_from_stdin(project: Path) -> None:
         (changed(1.0, failed=(8,)), 1, "failed now"),
         (replace(changed(0.5), environment=replace(GOLDEN.environment, host="b")), 3, "machine"),
         (replace(changed(0.5), scaling="strong"), 3, "Nothing can be decided"),
+        (replace(changed(0.5), target="other.py"), 3, "two scripts"),
+        (replace(changed(0.5), target=f"/elsewhere/{Path(GOLDEN.target).name}"), 1, "slower"),
         (replace(GOLDEN, points=GOLDEN.points[4:]), 3, "Nothing can be decided"),
     ],
-    ids=["same", "faster", "slower", "vague", "failed", "machine", "scaling", "nothing"],
+    ids=[
+        "same",
+        "faster",
+        "slower",
+        "vague",
+        "failed",
+        "machine",
+        "scaling",
+        "script",
+        "moved",
+        "nothing",
+    ],
 )
 def test_a_comparison_ends_with_what_it_found(
     tmp_path: Path,
