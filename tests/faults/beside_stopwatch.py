@@ -121,10 +121,10 @@ class Beside:
         rate = {True: "rate ok", False: "rate BAD", None: "machine moved"}[self.rate_right]
         cause = "cause ok" if self.cause_right else "cause BAD"
         outside = "" if self.outside_off is None else f", outside {self.outside_off:+.1%}"
-        said = "" if self.cause_right else f" ({self.said})"
+        cause += "" if self.cause_right else f" ({self.said})"
         return (
             f"{self.job.kind:12} at {self.point.devices}: {rate} {self.off:+.1%} of "
-            f"{1e3 * self.step_s:.1f} ms{outside}, {cause}{said} (two stopwatches: {self.moved:.1%})"
+            f"{1e3 * self.step_s:.1f} ms{outside}, {cause} (two stopwatches: {self.moved:.1%})"
         )
 
     @property
