@@ -15,10 +15,12 @@ from sfbench.collect.frames import step_frame
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.schema import Rung
 from sfbench.plan.sweep_plan import LaunchPlan
+from sfbench.probe.loop.flow import SILENT
 
 ELSEWHERE = {
     "toy.py", "stopwatch.py", "changes_folder.py", "own_rendezvous.py", "saves_all_ways.py",
     "saves_like_others.py", "stalling.py", "slow_loader.py", "one_after_another.py",
+    "zip_cycle.py",
 }  # fmt: skip
 LOOPS = sorted(
     path.name
@@ -71,6 +73,17 @@ def check_samples(run: Run, shape: Shape, rank: int) -> None:
     batch = shape.samples[0] / shape.fetches
     assert early.min() >= 0, run.story
     assert early.max() <= shape.ahead * batch, run.story
+
+
+def test_batches_that_cycle_keeps_count(run_script: Runner) -> None:
+    """``itertools.cycle`` asks its loader for one pass: the steps after it count as those in it."""
+    run = run_script("zip_cycle.py")
+    assert run.outcome.status == "ok", run.story
+    check_end(run, 2)
+    for rank in range(2):
+        seen = run.column("samples", rank)
+        assert seen.sum() == 4 * len(seen), run.story
+        assert set(seen[8 + SILENT :]) == {4.0}, run.story
 
 
 @pytest.mark.parametrize("script", LOOPS)

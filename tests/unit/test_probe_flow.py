@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sfbench.probe.hooks.events import Excluded, Fetch, Forward, Update
 from sfbench.probe.loop.discovery import Loop
-from sfbench.probe.loop.flow import UPDATES_ASTRAY, Flow, StepEnd
+from sfbench.probe.loop.flow import SILENT, UPDATES_ASTRAY, Flow, StepEnd
 from sfbench.probe.loop.own_time import HostTimes
 
 
@@ -177,6 +177,31 @@ def test_loaders_fetched_in_turn_both_count() -> None:
         script.forward()
         script.update()
     assert [s.samples for s in script.steps] == [8] * 6
+
+
+def test_batches_that_the_script_keeps_and_uses_again_count() -> None:
+    # GIVEN a loader that itertools.cycle asks for one pass only, beside one that goes on
+    script = Script()
+    for step in range(60):
+        if step < 6:
+            script.fetch("short")
+        script.fetch("long")
+        script.forward()
+        script.update()
+    # THEN no sample is lost, and from the first steps without a fetch on each step has its own
+    samples = [s.samples for s in script.steps]
+    assert sum(samples) == 60 * 8
+    assert samples[6 + SILENT :] == [8] * (60 - 6 - SILENT)
+
+
+def test_a_loop_that_pauses_its_fetches_now_and_then_keeps_nothing() -> None:
+    script = Script()
+    for step in range(60):
+        if step < 20 or step % 2 == 0:
+            script.fetch()
+        script.forward()
+        script.update()
+    assert sum(s.samples for s in script.steps) == 40 * 8
 
 
 def test_two_forwards_and_updates_on_one_batch_are_one_step() -> None:

@@ -15,6 +15,9 @@ from sfbench.probe.loop.step_ends import updates_in_step
 UPDATES_ASTRAY = 48
 """After so many updates by others alone, the optimizer that ended steps is no longer in use."""
 
+SILENT = 16
+"""After so many steps without a fetch, the batches are those that the script has kept."""
+
 
 class StepEnd(NamedTuple):
     """What happened in one step."""
@@ -45,7 +48,41 @@ class _Sums:
     forward_ended: float = 0.0
     saved_s: float = 0.0
     passes: int = 0
+    apart: bool = False
+    """Another thread fetched."""
     met: list[Met] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Batches that the script keeps and trains on again, as ``itertools.cycle`` does: no fetch.
+
+    So it is if each step fetched, until ``SILENT`` and more in a row do not. A loop that fetches in
+    some steps only, or one that is ahead of its loader, is another thing.
+    """
+
+    fetched: int = 0
+    """Samples of the steps that fetched."""
+    steps: int = 0
+    """Those steps; -1: the loop does not always fetch."""
+    silent: int = 0
+    """Steps since then."""
+
+    def samples(self, sums: _Sums) -> int:
+        """Samples of a step from such batches; those of the first silent steps with the last."""
+        if sums.apart:
+            self.steps = -1
+        if self.steps < 0:
+            return 0
+        if sums.fetches:
+            self.steps = -1 if 0 < self.silent < SILENT else self.steps + 1
+            self.fetched += sums.samples
+            return 0
+        self.silent += 1
+        if self.silent < SILENT or not self.steps:
+            return 0
+        usual = round(self.fetched / self.steps)
+        return usual * (SILENT if self.silent == SILENT else 1)
 
 
 class Flow:
@@ -104,6 +141,7 @@ class Flow:
         self._counting: set[Hashable] = set()
         self._settling = False
         self._by_fetch = True
+        self._kept = _Kept()
         self._given_apart = 0
         """Samples given to the model after a fetch from no training loader as yet."""
 
@@ -257,6 +295,7 @@ class Flow:
         samples = event.samples if self._by_fetch else 0
         self._sums.samples += samples
         self._sums.fetches += fetches
+        self._sums.apart |= not event.main
         self._sums.elements += event.elements
         self._unused.elements += event.elements
         self._unused.samples += samples
@@ -330,6 +369,8 @@ class Flow:
             sums.samples = foreign.samples if self._by_fetch else self._given_apart
             sums.fetches = foreign.fetches
         self.foreign, self._given_apart = None, 0
+        if self._by_fetch and loop.primary is not None:
+            sums.samples += self._kept.samples(sums)
         self._on_step(
             StepEnd(
                 event.mark, sums.wait_s, sums.other_s, sums.samples, sums.fetches,
