@@ -48,6 +48,8 @@ class MeasuredPoint:
     """Of the whole job, mean."""
     usual_samples: float
     """The same, median: a last batch of an epoch may be smaller."""
+    largest_samples: float
+    """The same, the largest: a last update of an epoch may add up fewer batches."""
     ranks: tuple[RankResult, ...]
     rank_samples: Array
     """Mean samples per step of each rank."""
@@ -64,12 +66,14 @@ class MeasuredPoint:
     def same_batch(self, one: MeasuredPoint, parts: int = 1) -> bool:
         """Whether a ``parts``-th of this batch is that of the point at one device.
 
-        Mean and median both differ if it is not: smaller last batches, as many in an epoch as
-        the device count wants, change the mean alone, and batches of unlike length the median.
+        Mean, median and largest all differ if it is not: smaller last batches, as many in an epoch
+        as the device count wants, change the mean alone, batches of unlike length the median and
+        the largest. A smaller last update that comes as often as a whole one changes both others.
         """
         pairs = (
             (self.samples_per_step, one.samples_per_step),
             (self.usual_samples, one.usual_samples),
+            (self.largest_samples, one.largest_samples),
         )
         return any(abs(here / parts / there - 1) <= SAME_BATCH for here, there in pairs)
 
@@ -132,6 +136,7 @@ def measure_point(
         cached=_rate_of(kept, "cached", stalls_s.value),
         samples_per_step=float(train["samples"].mean()),
         usual_samples=float(train["samples"].median()),
+        largest_samples=float(train["samples"].max()),
         ranks=_rank_results(used, rows, by_cycle.solo_s),
         rank_samples=_sums(rows, "samples", devices) / len(train),
         quantiles=_quantiles(rows),

@@ -15,7 +15,7 @@ from sfbench.collect.frames import step_frame
 from sfbench.collect.measured_launch import MeasuredLaunch
 from sfbench.common.schema import Rung
 from sfbench.plan.sweep_plan import LaunchPlan
-from sfbench.probe.loop.flow import SILENT
+from sfbench.probe.loop.kept_batches import SILENT
 
 ELSEWHERE = {
     "toy.py", "stopwatch.py", "changes_folder.py", "own_rendezvous.py", "saves_all_ways.py",

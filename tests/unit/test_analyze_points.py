@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from synthetic import (
     LOOP,
@@ -214,6 +215,23 @@ def test_another_batch_per_device_is_named() -> None:
     analysis = run(steady_launch(0, 1, [0.1] * 3), third)
     assert not analysis.strong_by_script
     assert analysis.points[1].warnings[0].startswith("batch per device is 3 here and 8 at 1 device")
+
+
+def test_a_smaller_last_update_of_an_epoch_is_no_other_batch() -> None:
+    # GIVEN four batches of 8 per update, and what is left of 10 and of 5 batches in an epoch
+    def accumulated(index: int, devices: int, pattern: list[int]) -> MeasuredLaunch:
+        launch = measured(index, StepTable(devices).block("train", [0.1] * 30))
+        assert launch.steps is not None
+        step = launch.steps[:, STEP_COLUMNS.index("step")].astype(int)
+        samples = np.array(pattern)[step % len(pattern)]
+        launch.steps[:, STEP_COLUMNS.index("samples")] = samples
+        return launch
+
+    analysis = run(accumulated(0, 1, [32, 32, 16]), accumulated(1, 2, [32, 8]))
+    assert not any("batch" in warning for point in analysis.points for warning in point.warnings)
+    # GIVEN that the whole ones are smaller as well
+    analysis = run(accumulated(0, 1, [32, 32, 16]), accumulated(1, 2, [20, 8]))
+    assert analysis.points[1].warnings[0].startswith("batch per device is 14 here and 32 at 1")
 
 
 def test_strong_scaling_wants_the_same_global_batch() -> None:

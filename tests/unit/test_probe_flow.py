@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from sfbench.probe.hooks.events import Excluded, Fetch, Forward, Update
 from sfbench.probe.loop.discovery import Loop
-from sfbench.probe.loop.flow import SILENT, UPDATES_ASTRAY, Flow, StepEnd
+from sfbench.probe.loop.flow import UPDATES_ASTRAY, Flow, StepEnd
+from sfbench.probe.loop.kept_batches import SILENT
 from sfbench.probe.loop.own_time import HostTimes
 
 

@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 
 from sfbench.probe.hooks.events import Event, Excluded, Fetch, Forward, Met, Update
 from sfbench.probe.loop.discovery import Loop, enough, find_loop
+from sfbench.probe.loop.kept_batches import KeptBatches
 from sfbench.probe.loop.own_time import HostTimes, Span, inside
 from sfbench.probe.loop.step_ends import updates_in_step
 
 UPDATES_ASTRAY = 48
 """After so many updates by others alone, the optimizer that ended steps is no longer in use."""
-
-SILENT = 16
-"""After so many steps without a fetch, the batches are those that the script has kept."""
 
 
 class StepEnd(NamedTuple):
@@ -51,38 +49,6 @@ class _Sums:
     apart: bool = False
     """Another thread fetched."""
     met: list[Met] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Kept:
-    """Batches that the script keeps and trains on again, as ``itertools.cycle`` does: no fetch.
-
-    So it is if each step fetched, until ``SILENT`` and more in a row do not. A loop that fetches in
-    some steps only, or one that is ahead of its loader, is another thing.
-    """
-
-    fetched: int = 0
-    """Samples of the steps that fetched."""
-    steps: int = 0
-    """Those steps; -1: the loop does not always fetch."""
-    silent: int = 0
-    """Steps since then."""
-
-    def samples(self, sums: _Sums) -> int:
-        """Samples of a step from such batches; those of the first silent steps with the last."""
-        if sums.apart:
-            self.steps = -1
-        if self.steps < 0:
-            return 0
-        if sums.fetches:
-            self.steps = -1 if 0 < self.silent < SILENT else self.steps + 1
-            self.fetched += sums.samples
-            return 0
-        self.silent += 1
-        if self.silent < SILENT or not self.steps:
-            return 0
-        usual = round(self.fetched / self.steps)
-        return usual * (SILENT if self.silent == SILENT else 1)
 
 
 class Flow:
@@ -141,7 +107,7 @@ class Flow:
         self._counting: set[Hashable] = set()
         self._settling = False
         self._by_fetch = True
-        self._kept = _Kept()
+        self._kept_batches = KeptBatches()
         self._given_apart = 0
         """Samples given to the model after a fetch from no training loader as yet."""
 
@@ -370,7 +336,7 @@ class Flow:
             sums.fetches = foreign.fetches
         self.foreign, self._given_apart = None, 0
         if self._by_fetch and loop.primary is not None:
-            sums.samples += self._kept.samples(sums)
+            sums.samples += self._kept_batches.samples(sums.fetches, sums.samples, sums.apart)
         self._on_step(
             StepEnd(
                 event.mark, sums.wait_s, sums.other_s, sums.samples, sums.fetches,
