@@ -61,13 +61,14 @@ def batch_curve(steps: pd.DataFrame) -> BatchCurve | None:
     batch = float(sizes[list(times.columns).index("solo")])
     launches = times.index.get_level_values("launch").to_numpy()
     share = fixed / (fixed + per_sample * batch)
+    whole_s = float((fixed + per_sample * batch).mean())
     mean_s = times.to_numpy().mean(axis=0)
     a, c = _line(sizes, mean_s)
     return BatchCurve(
         batch=batch,
-        fixed_s=_interval(fixed, launches),
-        sample_s=_interval(per_sample, launches),
-        fixed_share=_interval(share, launches),
+        fixed_s=_at_most(_interval(fixed, launches), whole_s),
+        sample_s=_not_negative(_interval(per_sample, launches)),
+        fixed_share=_at_most(_interval(share, launches), 1.0),
         sizes=tuple(sorted(float(size) for size in sizes)),
         misfit=float(np.abs((a + c * sizes) / mean_s - 1).max()),
     )
@@ -96,6 +97,20 @@ def _line(sizes: Array, seconds: Array) -> tuple[float, float]:
     design = np.stack([weights, sizes * weights], axis=1)
     (a, c), *_ = np.linalg.lstsq(design, np.ones_like(seconds))
     return float(a), float(c)
+
+
+def _not_negative(found: Interval) -> Interval:
+    """A sample more takes time, if by noise it did not: a larger batch gains twofold at best."""
+    low = None if found.low is None else max(0.0, found.low)
+    high = None if found.high is None else max(0.0, found.high)
+    return Interval(value=max(0.0, found.value), low=low, high=high)
+
+
+def _at_most(found: Interval, most: float) -> Interval:
+    """What is fixed is no more than the whole step."""
+    low = None if found.low is None else min(most, found.low)
+    high = None if found.high is None else min(most, found.high)
+    return Interval(value=min(most, found.value), low=low, high=high)
 
 
 def _interval(values: Array, launches: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Interval:

@@ -212,7 +212,11 @@ def _advice(case: Case, curve: BatchCurve) -> tuple[str, ...]:
             _fixed_advice(curve),
         )
     enough = _batch_for_good(curve)
-    where = f"; {units.count(round(enough))} spend 90 % of the time on samples" if enough else ""
+    where = (
+        f"; with {units.count(round(enough))} a step spends 90 % of its time on samples"
+        if enough
+        else ""
+    )
     return (
         f"Try {units.count(2 * batch)} samples per device and step (now {units.count(batch)}): "
         f"{_gain(curve, batch)}{where}.",

@@ -89,7 +89,7 @@ def diagnose_straggler(case: Case, part: Part, judged: Judgement) -> Diagnosis |
             **_gpu_evidence(case, rank),
             "disproof": DISPROOF_ONE,
         },
-        advice=(*_advice(slow), *_gpu_advice(case, rank)),
+        advice=(*_advice(slow, emulated=case.loop.emulated), *_gpu_advice(case, rank)),
     )
 
 
@@ -205,7 +205,7 @@ def _gpu_advice(case: Case, rank: int) -> tuple[str, ...]:
     )
 
 
-def _advice(slow: _Slow) -> tuple[str, ...]:
+def _advice(slow: _Slow, *, emulated: bool) -> tuple[str, ...]:
     info = slow.info
     who = f"Rank {info.rank} (host {info.host}, local rank {info.local_rank}, {info.device})"
     what = f"{who} takes {units.seconds(slow.excess_s)} longer per step than the others"
@@ -220,6 +220,13 @@ def _advice(slow: _Slow) -> tuple[str, ...]:
         return (
             f"{what}, but only while the other ranks run: the host is busy there. Compare its "
             "cores, memory node and PCIe lanes with the others', and what else runs on them.",
+        )
+    if info.device.startswith("cpu") and not emulated:
+        return (
+            f"{what}, alone as well: look for code that only this rank runs (logging, saving, "
+            "averaging weights) and for more data on it.",
+            "If there is none, its cores are slower than the others': compare their kind, clock "
+            "and what else runs on them.",
         )
     return (
         f"{what}, alone as well: exchange the device or leave it out. Look at its clock, "

@@ -41,6 +41,17 @@ def test_fixed_cost_is_a_share_of_the_step() -> None:
     assert "learning rate" in found.advice[1]
 
 
+def test_a_larger_batch_gains_twofold_at_best() -> None:
+    # GIVEN sizes that by noise take less time the larger they are: 80 ms, but for 1 ms
+    times = Times(cached=[0.08], sizes={"half": 0.0805, "double": 0.0795})
+    found = diagnosed(launched(0, times)).only(ID, 1)
+    # THEN a sample more costs nothing, not less, and the step is fixed as a whole
+    assert found.evidence["s_per_sample"] == 0.0
+    assert found.regain.value <= 1.0
+    assert found.evidence["fixed_s_per_step"] <= 0.081
+    assert "200 instead of 99.9 samples/s per device (+100%)" in found.advice[0]
+
+
 def test_a_batch_large_enough_is_no_finding() -> None:
     assert curve(0.001, 0.01).diagnoses == ()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ladder import Times, diagnosed, launched, load
+from ladder import Times, diagnosed, launched, load, loop
 
 from sfbench.common.schema import Diagnosis
 from sfbench.launch.outcome import GpuState
@@ -37,6 +37,15 @@ def test_the_slow_rank_and_its_phase(phase: str, where: str) -> None:
     assert found.evidence["slower_s_per_step"] == 0.03
     assert found.evidence["alone"] is True
     assert f"30.0 ms longer per step than the others, in {where}, alone" in found.advice[0]
+
+
+def test_a_cpu_is_no_device_to_exchange() -> None:
+    here = diagnosed(launched(0, slow())).only(ID, 4)
+    assert "code that only this rank runs" in here.advice[0]
+    assert not any("exchange the device" in line for line in here.advice)
+    # GIVEN devices that are emulated
+    emulated = diagnosed(launched(0, slow(), loop=loop(emulated=True))).only(ID, 4)
+    assert "exchange the device" in emulated.advice[0]
 
 
 def test_slow_everywhere_is_said_as_everything() -> None:
