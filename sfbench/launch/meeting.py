@@ -36,6 +36,8 @@ _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _HURRIED_S = 5.0
 """So long a first node that fails or is interrupted stays for the others to hear of it."""
 _ONE_TRY_S = 5.0
+_ANSWER_S = 20.0
+"""What does not answer a new connection for so long is no store."""
 _TOKEN, _LEFT = "token", "left"
 CLOCK = "clock"
 """The first node's, at its last pulse."""
@@ -349,7 +351,7 @@ def _client(host: str, port: int) -> TCPStore | None:
 
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
-    thread.join(2 * LOST_S)
+    thread.join(_ANSWER_S)
     _end_thread(thread, port)
     return made[0] if made else None
 

@@ -8,7 +8,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -161,12 +162,32 @@ def _by_nvml() -> Accelerators:
     if listed is not None and listed.startswith("MIG-"):
         # Parts of a GPU: NVML counts whole ones.
         return _by_torch("cuda", "CUDA_VISIBLE_DEVICES names MIG devices", driver)
+    if _unlike(gpus) and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        # The driver counts the fastest first, NVML by the place on the bus.
+        return _by_torch("cuda", "it counts GPUs of several kinds in another order", driver)
     chosen = [gpus[place] for place in visible(listed, gpus)]
     limits = [gpu.power_limit_w for gpu in chosen]
     return Accelerators(
         names=tuple(gpu.name for gpu in chosen),
         driver=driver,
+        note=_several_kinds(gpu.name for gpu in chosen),
         power_limits_w=tuple(limit for limit in limits if limit is not None),
+    )
+
+
+def _unlike(gpus: Sequence[Gpu]) -> bool:
+    return len({gpu.name for gpu in gpus}) > 1
+
+
+def _several_kinds(names: Iterable[str]) -> str | None:
+    """Devices of several kinds do not scale: the slowest one sets the pace of a step."""
+    kinds = Counter(names)
+    if len(kinds) < 2:
+        return None
+    told = ", ".join(f"{count} {name}" for name, count in kinds.items())
+    return (
+        f"the GPUs are of several kinds ({told}): a step takes as long as it does on the slowest "
+        "that takes part. CUDA_VISIBLE_DEVICES chooses GPUs of one kind"
     )
 
 
@@ -203,6 +224,8 @@ def _by_torch(build: Build, why: str, driver: str | None = None) -> Accelerators
             "temperature, power limit and throttling of these GPUs are not known: NVML, which "
             f"tells them, knows whole NVIDIA GPUs only, and {why}"
         )
+        kinds = _several_kinds(names)
+        note = f"{note}; {kinds}" if kinds else note
         return Accelerators(names=names, kind=kind, driver=driver, note=note)
     said = (done.stderr.strip().splitlines() or ["it finds none"])[-1]
     return Accelerators(kind=kind, problem=f"{why}, and torch can use no GPU: {said}")

@@ -29,6 +29,7 @@ from sfbench.common.schema import (
 )
 from sfbench.probe import checkout
 from sfbench.probe.allreduce import time_all_reduce, wanted_sizes
+from sfbench.probe.device import Accelerator
 from sfbench.probe.hooks.fetching import FetchCost
 from sfbench.probe.hooks.passes import pass_length
 from sfbench.probe.loop.description import device_of
@@ -74,10 +75,11 @@ def all_reduce_times(state: State) -> tuple[AllReduceTime, ...]:
     info, model = state.loop_info, next(iter(state.models.models), None)
     if info is None or model is None or state.world_size == 1 or "cached" not in state.rungs:
         return ()
+    # A model may lie on several devices, and the first optimizer on another one than its gradients.
+    device = model.device
+    accelerator = None if device.type == "cpu" else Accelerator(device)
     sizes = wanted_sizes(info.bucket_bytes)
-    return time_all_reduce(
-        state.control, model.process_group, model.device, sizes, state.clock.accelerator
-    )
+    return time_all_reduce(state.control, model.process_group, device, sizes, accelerator)
 
 
 def refuse_unsteady(state: State) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import torch.distributed as dist
 from virtual import GIB, OutOfMemory, VirtualCuda
 from virtual_job import Rank
 
-from sfbench.probe import allreduce
+from sfbench.probe import allreduce, closing
 from sfbench.probe.allreduce import time_all_reduce
 from sfbench.probe.device import Accelerator
 from sfbench.probe.probe_group import Control
@@ -144,3 +145,32 @@ def test_the_record_is_safe_before_it_starts(rank: Rank, monkeypatch: pytest.Mon
     run = rank.run()
     assert there == [True]
     assert len(run.column("step_s")) > 0
+
+
+@pytest.mark.parametrize("gradients", ["cuda:1", "cpu"])
+def test_it_is_timed_on_the_device_of_the_gradients(
+    monkeypatch: pytest.MonkeyPatch, gradients: str
+) -> None:
+    # GIVEN a model whose gradients lie elsewhere than the parameters of the first optimizer
+    used: list[Accelerator | None] = []
+
+    def timed(
+        control: Any, group: Any, device: torch.device, sizes: Any, accelerator: Accelerator | None
+    ) -> tuple[()]:
+        used.append(accelerator)
+        return ()
+
+    monkeypatch.setattr(closing, "time_all_reduce", timed)
+    state: Any = SimpleNamespace(
+        loop_info=SimpleNamespace(bucket_bytes=(MIB,)),
+        models=SimpleNamespace(
+            models=[SimpleNamespace(device=torch.device(gradients), process_group=None)]
+        ),
+        world_size=2,
+        rungs=("train", "cached"),
+        control=None,
+        clock=SimpleNamespace(accelerator=Accelerator(torch.device("cuda", 0))),
+    )
+    closing.all_reduce_times(state)
+    found = [None if one is None else str(one.device) for one in used]
+    assert found == [None if gradients == "cpu" else gradients]

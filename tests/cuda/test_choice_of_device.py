@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,8 +81,10 @@ class NvmlError(Exception):
     """As pynvml's."""
 
 
-def nvml(*, starts: bool = True, limits: bool = True) -> Any:
-    """Two GPUs as NVML tells of them."""
+def nvml(
+    *, starts: bool = True, limits: bool = True, names: Sequence[str] = ("H200", "H200")
+) -> Any:
+    """GPUs as NVML tells of them."""
 
     def start() -> None:
         if not starts:
@@ -96,9 +99,9 @@ def nvml(*, starts: bool = True, limits: bool = True) -> Any:
         NVMLError=NvmlError,
         nvmlInit=start,
         nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetCount=lambda: len(names),
         nvmlDeviceGetHandleByIndex=lambda i: i,
-        nvmlDeviceGetName=lambda handle: b"H200",
+        nvmlDeviceGetName=lambda handle: names[handle].encode(),
         nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}",
         nvmlDeviceGetEnforcedPowerLimit=limit,
         nvmlSystemGetDriverVersion=lambda: "570.1",
@@ -132,6 +135,27 @@ def test_a_cuda_machine_is_told_by_nvml(built: Any, monkeypatch: pytest.MonkeyPa
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml(limits=False))
     assert accelerators() == Accelerators(names=("H200", "H200"), driver="570.1")
+
+
+def test_gpus_of_several_kinds_are_named_in_the_order_of_cuda(
+    built: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a slow GPU on the first place of the bus; CUDA counts the fast one first
+    built("cuda", answer='["H200", "T4"]')
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(names=("T4", "H200")))
+    found = accelerators()
+    assert found.names == ("H200", "T4")
+    assert found.note is not None
+    assert "several kinds (1 H200, 1 T4)" in found.note
+    # WHEN the order of the bus is asked for
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    found = accelerators()
+    assert found.names == ("T4", "H200")
+    assert found.power_limits_w == (700.0, 700.0)
+    # AND where those that are visible are of one kind, there is nothing to say of it
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert accelerators().names == ("H200",)
+    assert accelerators().note is None
 
 
 def test_without_a_driver_there_is_no_gpu_and_nothing_to_say(built: Any) -> None:

@@ -75,6 +75,28 @@ def test_phases_are_the_devices_times(phased: Rank, rung: Any) -> None:
     assert found.step_s == pytest.approx([0.100], abs=1e-6)
 
 
+def test_a_step_whose_update_holds_forward_and_backward_has_no_phases(phased: Rank) -> None:
+    # GIVEN an update that calls its closure, as L-BFGS does
+    def step(model: Any, optimizer: Any, inputs: torch.Tensor) -> None:
+        def closure() -> Any:
+            loss = model(inputs).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            phased.cuda.launch(0.060)
+            return loss
+
+        optimizer.step(closure)
+        phased.cuda.item()
+
+    phased.step = step  # type: ignore[method-assign]
+    run = phased.run()
+    # THEN an update of 100 ms with a forward of 30 ms inside is none of the two
+    assert len(run.column("step_s", "solo"))
+    for rung in PHASED:
+        found = phases(frame(run), rung)  # type: ignore[arg-type]
+        assert np.isnan([found.forward_s, found.backward_s, found.update_s]).all()
+
+
 def test_no_measured_step_carries_a_mark_of_its_phases(phased: Rank) -> None:
     session, seen, before = phased.start(), [0], [False]
     measured: list[int] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from virtual import GIB, VirtualCuda
 from virtual_job import Rank
 
 from sfbench.common.schema import LADDER
-from sfbench.probe.replaying.weights import state_bytes
+from sfbench.probe.replaying.weights import state_bytes, total_of
 
 
 def test_intels_devices_are_the_same_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +36,29 @@ def test_intels_devices_are_the_same_path(tmp_path: Path, monkeypatch: pytest.Mo
     (info,) = run.record.ranks
     assert (info.gpu_uuid, info.memory_bytes) == ("uuid-2", 80 * GIB)
     assert {one.clock_hz for one in run.record.loads[0].rungs} == {1.98e9}
+
+
+@pytest.mark.parametrize(("has_fp64", "sums_in"), [(True, "float64"), (False, "float32")])
+def test_checksums_need_no_float64_where_the_device_has_none(
+    monkeypatch: pytest.MonkeyPatch, has_fp64: bool, sums_in: str
+) -> None:
+    # GIVEN a parameter on one of Intel's GPUs, which refuses what it cannot
+    properties = SimpleNamespace(has_fp64=has_fp64)
+    monkeypatch.setattr(torch.xpu, "get_device_properties", lambda device: properties)
+    asked: list[torch.dtype] = []
+
+    class OnXpu:
+        device = torch.device("xpu", 0)
+
+        def detach(self) -> OnXpu:
+            return self
+
+        def sum(self, *, dtype: torch.dtype) -> torch.Tensor:
+            asked.append(dtype)
+            return torch.ones(())
+
+    assert total_of([OnXpu()]) == 1.0  # type: ignore[list-item]
+    assert asked == [getattr(torch, sums_in)]
 
 
 @pytest.fixture

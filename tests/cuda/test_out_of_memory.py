@@ -264,6 +264,26 @@ def test_a_double_batch_is_agreed_beforehand(rank: Rank, activations: int, fits:
         assert "50.0 GiB more, and 30.0 GiB" in run.record.unavailable["double"]
 
 
+@pytest.mark.parametrize(("activations", "fits"), [(30, True), (50, False)])
+def test_a_double_batch_needs_room_on_each_device_of_the_model(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, activations: int, fits: bool
+) -> None:
+    # GIVEN a model on devices 0 and 1, and steps that take little of the first one
+    rank.wanting(rungs=LADDER)
+    split = lambda own, t: torch.device("cuda", 0 if t.dim() == 2 else 1)  # noqa: E731
+    monkeypatch.setattr(own_memory, "home_beside", split)
+
+    def forward() -> None:
+        for device, taken in ((0, 1), (1, activations)):
+            rank.cuda.allocate(taken * GIB, device)
+            rank.cuda.free(taken * GIB, device)
+
+    rank.before_backward = forward
+    run = rank.run()
+    assert ("double" in ran(run)) == fits
+    assert ("double" in run.record.unavailable) == (not fits)
+
+
 def test_twice_a_batch_needs_what_goes_with_it_once_more() -> None:
     memory = Memory(total=100, free=40, reserved=60, allocated=20, peak=50)
     assert room_for_double(memory, 50) is None  # 30 more, 40 + 10 free

@@ -103,7 +103,8 @@ def test_a_port_that_is_taken_is_refused() -> None:
         at(server.getsockname()[1], 0).__enter__()
 
 
-def test_what_is_no_store_is_not_taken_for_one() -> None:
+def test_what_is_no_store_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ANSWER_S", 1.0)
     ours, theirs = socket.socketpair()  # of another kind: these stay open
     with (
         ours,

@@ -103,9 +103,7 @@ class KeptWeights:
         state = self._state
         assert state.clock.accelerator is not None
         own = state.clock.accelerator.device
-        needs = state_bytes(
-            state.models.models, state.updates.by_key.values(), lambda t: home_beside(own, t)
-        )
+        needs = _needs(state, own)
         room = Room(
             host=socket.gethostname(),
             devices=tuple(self._room(device, needs[device], on_device) for device in needs),
@@ -131,12 +129,28 @@ def home_beside(own: torch.device, tensor: torch.Tensor) -> torch.device:
 
 
 def no_double(state: State) -> str | None:
-    """Why a batch twice as large would not fit, from what the solo rung took; None: it would."""
+    """Why a batch twice as large would not fit, from what the solo rung took; None: it would.
+
+    A model may lie on several devices: of those that are not the rank's own, the highest peak of
+    the whole run counts.
+    """
     accelerator = state.clock.accelerator
     peak = state.loads.peak_bytes(RUNGS.index("solo"))
     if accelerator is None or not peak:
         return None
-    return room_for_double(accelerator.memory(), peak)
+    own = accelerator.device
+    for device in (own, *(other for other in _needs(state, own) if other != own)):
+        memory = Accelerator(device).memory()
+        reason = room_for_double(memory, peak if device == own else memory.peak)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _needs(state: State, own: torch.device) -> dict[torch.device, int]:
+    """Bytes of weights and optimizer state on each device of the rank's model."""
+    models, optimizers = state.models.models, state.updates.by_key.values()
+    return state_bytes(models, optimizers, lambda tensor: home_beside(own, tensor))
 
 
 def ring_is_empty(state: State, rungs: Sequence[Rung]) -> str | None:

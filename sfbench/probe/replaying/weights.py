@@ -95,13 +95,20 @@ def checksum(optimizers: Iterable[Any]) -> float:
 
 
 def total_of(tensors: Iterable[torch.Tensor]) -> float:
-    """The sum over all elements in float64; no tensor is copied, and each device waited for once.
+    """The sum over all elements; no tensor is copied, and each device waited for once.
 
     Kept apart by device until the end: an accelerator adds up in its own memory.
     """
     totals: dict[torch.device, torch.Tensor] = {}
     for tensor in tensors:
-        part = tensor.detach().sum(dtype=torch.float64)
+        part = tensor.detach().sum(dtype=_widest(tensor.device))
         before = totals.get(part.device)
         totals[part.device] = part if before is None else before + part
     return sum(float(total) for total in totals.values())
+
+
+def _widest(device: torch.device) -> torch.dtype:
+    """float64, except on those of Intel's GPUs that have none."""
+    if device.type != "xpu" or torch.xpu.get_device_properties(device).has_fp64:
+        return torch.float64
+    return torch.float32
